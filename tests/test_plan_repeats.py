@@ -16,7 +16,7 @@ from meshjit import tree
 from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
-from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import run_programs
 from meshjit.core.repeats import repeats
 from meshjit.core.types import TensorType
@@ -261,6 +261,34 @@ def test_bodies_hold_no_equation_whose_neighbours_a_pass_must_see() -> None:
 
     local = partition(make_plan(traced(steps, ["f32[64]"]), MESH, Annotations([P("x")], [P("x")])))
     assert not calls(local) and any(eqn.op.name == "collective_permute" for eqn in local.eqns)
+
+
+SWAP = ((0, 0), (1, 2), (2, 1), (3, 3))
+
+
+@pytest.mark.parametrize(
+    "extent, op, params, pairs, is_body",
+    [
+        (512, "tanh", {}, SWAP, True),
+        (8, "tanh", {}, SWAP, False),  # might be merged with one of another layer
+        (8, "all_reduce", {"axes": ("x",), "kind": "sum"}, SWAP, True),  # but not before this sum is there
+        (512, "tanh", {}, SWAP[:3], False),  # might be paired with one that the last device sends in
+        (512, "slice", {"start": (0, 0), "limit": (512, 512), "strides": (1, 1)}, SWAP, False),  # with another part
+        (512, None, {}, SWAP, False),
+    ],
+)
+def test_bodies_hold_permutes_that_no_pass_puts_together(
+    extent: int, op: str | None, params: dict[str, Any], pairs: Any, is_body: bool
+) -> None:
+    with Builder("layer") as builder:
+        x = builder.input(TensorType.parse(f"f32[{extent},{extent}]"))
+        made = x if op is None else REGISTRY[op](x, **params)
+        REGISTRY["tanh"](REGISTRY["collective_permute"](made, pairs=pairs))
+    numbers = {v: n for n, v in enumerate(v for eqn in builder.eqns for v in eqn.outputs)}
+    eqns = [(eqn, tuple(numbers.get(v, "x") for v in eqn.inputs)) for eqn in builder.eqns]
+    mesh = AbstractMesh((2, 2), ("x", "y"))
+    body = bodies.body_of(eqns, 0, (len(eqns) - 1,), 1 + bodies.WORTH, mesh, target_of(mesh).topology)
+    assert (body is not None) == is_body
 
 
 def test_layers_are_found_with_their_gradients_and_updates() -> None:

@@ -61,7 +61,8 @@ class Copies:
         write()
         template = self.template(repeat, start, indices)
         if template is not None:
-            body = body_of(template.eqns, start, template.escaping, self.times[repeat.kind])
+            times, moves = self.times[repeat.kind], self.moves
+            body = body_of(template.eqns, start, template.escaping, times, moves.mesh, moves.topology)
             self.templates[key] = replace(template, body=body)
         return None
 

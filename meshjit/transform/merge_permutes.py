@@ -61,7 +61,7 @@ def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Var, _
         if eqn.op is not collective_permute or not eqn.params["pairs"]:
             continue
         pairs, size = eqn.params["pairs"], eqn.inputs[0].type.nbytes
-        small = _small(pairs, mesh, topology)
+        small = small_bytes(pairs, mesh, topology)
         if not 0 < size <= small:
             continue
         key = pairs, eqn.inputs[0].dtype
@@ -77,7 +77,7 @@ def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Var, _
     return {group.members[0].outputs[0]: group for group in groups if len(group.members) > 1}
 
 
-def _small(pairs: Sequence[tuple[int, int]], mesh: BaseMesh, topology: Topology) -> float:
+def small_bytes(pairs: Sequence[tuple[int, int]], mesh: BaseMesh, topology: Topology) -> float:
     """How many bytes are copied in the time that it takes to start such a permute."""
     return topology.latency_over(crossed_axes(pairs, mesh)) * topology.memory_bandwidth / COPIES
 

@@ -76,13 +76,17 @@ def needed_between(program: Program, first: Eqn, second: Eqn, positions: dict[Va
         if place < start or place in needed:
             continue
         eqn = program.eqns[place]
-        dear = eqn.op.simulate is not None or eqn.op.regions is not None or len(needed) >= MOST_EARLY
-        large = sum(v.type.nbytes for v in eqn.outputs) > LARGEST * first.inputs[0].type.nbytes
-        if eqn is first or dear or large or not is_pure(eqn):
+        if eqn is first or len(needed) >= MOST_EARLY or is_dear(eqn, first.inputs[0].type.nbytes) or not is_pure(eqn):
             return None
         needed.add(place)
         waiting += eqn.inputs
     return [program.eqns[place] for place in sorted(needed)]
+
+
+def is_dear(eqn: Eqn, nbytes: float) -> bool:
+    """Whether an equation is not done early for a permute of so many bytes."""
+    runs = eqn.op.simulate is not None or eqn.op.regions is not None
+    return runs or sum([v.type.nbytes for v in eqn.outputs]) > LARGEST * nbytes
 
 
 class _Ends:
