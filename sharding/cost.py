@@ -11,6 +11,7 @@ operand:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -74,6 +75,15 @@ def seconds_over(
         wire *= topology.minor_slowdown.get(kind, 1.0)
     start = links[0] + topology.latency_growth * (math.log2(group_size) - 1)
     return start + wire / links[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def price_over(
+    links: tuple[float, float], kind: str, group_size: int, topology: Topology, is_minor: bool
+) -> tuple[float, float]:
+    """Seconds of the start of such a collective, and of a byte."""
+    start, whole = (seconds_over(links, kind, size, group_size, topology, is_minor) for size in (0.0, 1.0))
+    return start, whole - start
 
 
 def slice_seconds(shards: int, topology: Topology) -> float:

@@ -42,7 +42,7 @@ class Floor:
         return 0.0 if is_extended else self.start
 
 
-_floor = functools.cache(Floor)
+floor_of = functools.lru_cache(maxsize=256)(Floor)
 
 
 def least_seconds(
@@ -54,4 +54,4 @@ def least_seconds(
     too_sharded = sum([mesh.axes_size(here) > mesh.axes_size(there) for here, there in pairs if here != there])
     sizes = [math.prod(placement.local_shape(shape, mesh)) * itemsize for placement in (source, target)]
     is_reduced = mesh.axes_size(source.partial_axes) == mesh.axes_size(target.partial_axes)
-    return _floor(topology, False).seconds(is_reduced, is_extended, too_sharded, *sizes)
+    return floor_of(topology, False).seconds(is_reduced, is_extended, too_sharded, *sizes)

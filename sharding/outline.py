@@ -17,7 +17,7 @@ import operator
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from sharding.cost import seconds_over, slice_seconds
+from sharding.cost import price_over, slice_seconds
 from sharding.topology import Topology
 
 Outline: TypeAlias = tuple[int, ...]  # shards by dim, then the number of addends
@@ -99,8 +99,7 @@ class Outlines:
         key = kind, count, heads[dim] != 1 and kind in ("all_gather", "reduce_scatter")
         price = self.prices.get(key)
         if price is None:
-            start, whole = (seconds_over(self.links, kind, size, count, self.topology, key[2]) for size in (0.0, 1.0))
-            price = self.prices[key] = start, whole - start
+            price = self.prices[key] = price_over(self.links, kind, count, self.topology, key[2])
         size = heads[-1] if length is None or not local[dim] else heads[-1] // local[dim] * length
         return price[0] + size * self.itemsize * price[1]
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sharding.axes import AxisRef, name_of
-from sharding.cost import seconds_over, slice_seconds
-from sharding.floor import Floor
+from sharding.cost import price_over, slice_seconds
+from sharding.floor import floor_of
 from sharding.mesh import AbstractMesh
 from sharding.outline import Outlines, outlines_to
 from sharding.space import search_space, state_count
@@ -84,7 +84,7 @@ class WalkSearch:
         self.links: dict[Atoms, tuple[float, float]] = {}
         self.prices: dict[tuple[str, Atoms, bool], tuple[float, float]] = {}
         self.every = tuple(range(len(self.atoms)))
-        self.floor = Floor(topology, self.is_even)
+        self.floor = floor_of(topology, self.is_even)
         self.quickest = math.inf  # seconds of the quickest walk found so far
         self.target_bytes = self._bytes(self.target)
         self.outlines: Outlines | None = None
@@ -203,12 +203,13 @@ class WalkSearch:
         for dim in self.dims:
             for count in range(1, len(dims[dim]) + 1):
                 kept, moved = dims[dim][:-count], dims[dim][-count:]
-                if self._nests(dim, kept, moved):
+                if not kept or self._nests(dim, kept, moved):
                     gathered = _replaced(dims, dim, kept)
                     edges.append(("gather", (dim,), moved, (gathered, partial)))
                     for split in self.dims:
-                        if split != dim and self._nests(split, gathered[split], moved):
-                            joined = _replaced(gathered, split, gathered[split] + moved)
+                        there = gathered[split]
+                        if split != dim and (not there or self._nests(split, there, moved)):
+                            joined = (*gathered[:split], there + moved, *gathered[split + 1 :])
                             edges.append(("exchange", (split, dim), moved, (joined, partial)))
         if partial:
             edges += self._reductions(state)
@@ -317,21 +318,18 @@ class WalkSearch:
         price = self.prices.get(key)
         if price is None:
             price = self.prices[key] = self.price(*key)
-        size = at.size if self.is_even else math.prod(self._operand(edge, at.local)) * self.itemsize
+        is_grown = not self.is_even and (name == "exchange" or name == "scatter")
+        size = math.prod(self._operand(edge, at.local)) * self.itemsize if is_grown else at.size
         return price[0] + size * price[1]
 
     def price(self, name: str, atoms: Atoms, is_minor: bool) -> tuple[float, float]:
         """Seconds of the start, and of a byte."""
         if name == "slice":
             return slice_seconds(self.counts[atoms], self.topology), 0.0
-        ends = self._links(atoms), _COLLECTIVES[name]
-        start, whole = (seconds_over(*ends, size, self.counts[atoms], self.topology, is_minor) for size in (0.0, 1.0))
-        return start, whole - start
+        return price_over(self._links(atoms), _COLLECTIVES[name], self.counts[atoms], self.topology, is_minor)
 
     def _operand(self, edge: Edge, local: tuple[int, ...]) -> tuple[int, ...]:
-        """The local shape that the edge's collective is given: a dim that it scatters is grown to whole blocks first."""
-        if self.is_even or edge[0] not in ("exchange", "scatter"):
-            return local
+        """The local shape that a collective is given that scatters a dim: this is grown to whole blocks first."""
         dim = edge[1][0]
         block = -(-self.shape[dim] // self.counts[edge[3][0][dim]])
         return (*local[:dim], block * self.counts[edge[2]], *local[dim + 1 :])
@@ -346,9 +344,11 @@ class WalkSearch:
 
     def _at_least(self, state: State, size: float) -> float:
         """A lower bound on the seconds from here to the target."""
-        dims = [pair for pair in zip(state[0], self.target[0], strict=True) if pair[0]]
-        is_extended = all([target[: len(axes)] == axes for axes, target in dims])
-        too_sharded = sum([self.counts[axes] > self.counts[target] for axes, target in dims])
+        is_extended, too_sharded = True, 0
+        for axes, target in zip(state[0], self.target[0], strict=True):
+            if axes and axes != target:
+                is_extended = is_extended and target[: len(axes)] == axes
+                too_sharded += self.counts[axes] > self.counts[target]
         seconds = self.floor.seconds(state[1] == self.target[1], is_extended, too_sharded, size, self.target_bytes)
         return seconds if self.outlines is None else max(seconds, self.outlines.seconds(self._outline(state)))
 

@@ -42,7 +42,7 @@ class Writer:
         return merged
 
     def _axes(self, chosen: Atoms) -> tuple[AxisRef, ...]:
-        return canonical_axes([self.atoms[i] for i in chosen], self.mesh.shape)
+        return canonical_axes([self.atoms[i] for i in chosen], self.mesh.shape) if chosen else ()
 
     def _placement(self, state: State) -> Placement:
         dims, partial = state
