@@ -64,7 +64,7 @@ atan2 = arctan2
 
 def _is_bool(*xs: Any) -> bool:
     for x in xs:
-        if dtype_of(x) != np.bool_:
+        if type(x) is float or type(x) is int or dtype_of(x) != np.bool_:
             return False
     return True
 

@@ -74,9 +74,8 @@ class Assigner:
         `sharers`: how many equations share each operand's price, see `Uses.sharers`; (): none is shared.
         """
         inputs = eqn.inputs
-        have = tuple([have_of(v) for v in inputs])
-        homes = tuple([placements[v] for v in eqn.outputs])
-        sides = tuple([placements[v] for v in inputs])
+        have, sides = tuple(map(have_of, inputs)), tuple(map(placements.__getitem__, inputs))
+        homes = tuple(map(placements.__getitem__, eqn.outputs))
         kind = self.kinds.get(eqn)
         key = self._kind_of(eqn, rule) if kind is None else kind, joins, sharers, have, sides, homes
         step = self.assigned.get(key)

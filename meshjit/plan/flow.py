@@ -90,9 +90,11 @@ class Flow(Versions[None]):
         self.take_time(eqn, effect)
         if self.left is not None:
             self.check(self.at + 1)
+        sizes, on_host = self.sizes, self.on_host
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
-            self._hold(var, 0 if var in self.on_host else size)
+            sizes[var] = size = 0 if var in on_host else size
+            self.held += size
         if not eqn.inputs or eqn.inputs[0] in self.cheap:
             self.note_maker(eqn, plan)
         if plan.brought:
@@ -100,7 +102,7 @@ class Flow(Versions[None]):
         if self.held > self.peak:
             self.peak = self.held
         for var in self.ends[self.at]:
-            self.held -= self.sizes.get(var, 0)
+            self.held -= sizes.get(var, 0)
         self.at += 1
 
     def check(self, at: int) -> None:

@@ -41,7 +41,8 @@ def fold(program: Program) -> Program:
 
     def rule(eqn: Eqn, here: Rewriter) -> Eqn | Var | None:
         name, old = eqn.op.name, eqn
-        if name in _ARITHMETIC and values.keys().isdisjoint(eqn.inputs):
+        converts = name == "convert" and eqn.inputs[0].type.dtype != eqn.outputs[0].type.dtype
+        if (converts or name in _ARITHMETIC) and values.keys().isdisjoint(eqn.inputs):
             return None
         if name == "reshape" and (before := reshapes.get(eqn.inputs[0])) is not None:  # of a chain only the last is one
             eqn = eqn.with_inputs(before.inputs)
