@@ -310,3 +310,10 @@ def test_long_searches_find_the_same_walks_as_without_a_close_bound(
     assert bounded.outlines is not None
     seconds = [bounded.seen[state].seconds for state in (bounded.source, bounded.target)]
     assert seconds[0] == 0.0 and bounded.outlines.seconds(bounded._outline(bounded.source)) <= seconds[1]
+
+
+def test_the_pairs_of_a_permute_are_made_and_hashed_once() -> None:
+    step, mesh = Permute(Placement.parse("[x, y]"), Placement.parse("[y, x]")), AbstractMesh((2, 2), ("x", "y"))
+    pairs = step.pairs(mesh)
+    assert pairs == ((0, 0), (2, 1), (1, 2), (3, 3)) and hash(pairs) == hash(tuple(pairs))
+    assert step.pairs(AbstractMesh((2, 2), ("x", "y"))) is pairs
