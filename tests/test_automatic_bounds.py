@@ -112,6 +112,22 @@ def test_a_relaxed_bound_is_a_bound_of_random_programs(seed: int) -> None:
     assert 0 <= bound_on(search.draft, {}, 2 * least, EFFORT) <= least * EQUAL
 
 
+@pytest.mark.parametrize("shape", [(2, 2, 2), (4, 2, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("fun", "types"),
+    [
+        (lambda table, at: table[at], ["f32[4096, 256]", "i32[16384]"]),
+        (lambda x, w: mj.lax.conv(x, w, (1, 1), "SAME"), ["f32[64, 32, 32, 32]", "f32[32, 32, 3, 3]"]),
+    ],
+    ids=["gather", "convolution"],
+)
+def test_what_an_op_writes_itself_has_its_price_on_alike_axes(fun: Any, types: list[str], shape: tuple[int, ...]) -> None:
+    """It was free: the best plan there fetched all rows of a table on every device."""
+    draft = drafted(traced(fun, types), AbstractMesh(shape, ("x", "y", "z"), abstract_device=CHIP))
+    least = near_the_best(searched(draft))
+    assert bound_on(draft, {}, 2 * least, EFFORT) == pytest.approx(least)
+
+
 def test_axes_of_one_size_are_alike() -> None:
     """Three of 2: bringing is bounded as on the axes themselves, not as if devices on the third shared all of it."""
     mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)

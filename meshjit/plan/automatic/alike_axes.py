@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from meshjit.core.plan import EquationPlan
+from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Var
 from meshjit.core.rules import reading_of
 from meshjit.core.types import TensorType
@@ -41,13 +41,9 @@ NOWHERE: Final = ""
 class Sharing(Machine):
     """Where an op's own rule may be applied it costs nothing: what it touches, computes and exchanges, only writing it tells."""
 
-    def has_own_rule(self, eqn: Eqn, plan: EquationPlan) -> bool:
-        """Whether it may be, along axes that are not here, too."""
-        return eqn.op.partition is not None
-
     def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
         types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
-        if self.has_own_rule(eqn, plan):
+        if eqn.op.partition is not None:  # along axes that are not here, too
             return 0.0, NO_EXCHANGE
         return self.work(plan.rule, types, placements, reading_of(eqn)), NO_EXCHANGE
 
@@ -55,8 +51,32 @@ class Sharing(Machine):
 class AlikeAxes(Sharing):
     """Placements are normal if they take axes of each size in the order of the mesh: dims first, partial axes last."""
 
-    def has_own_rule(self, eqn: Eqn, plan: EquationPlan) -> bool:
-        return bool(eqn.inputs) and own_rule(eqn, plan) is not None
+    def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
+        """What an op's own rule writes takes as long over any axes of these sizes, but not where more may lie beside them."""
+        rule = own_rule(eqn, plan) if eqn.inputs else None
+        if rule is None:
+            return Machine.own_work(self, eqn, plan)
+        if self._may_have_more(eqn, plan):
+            return 0.0, NO_EXCHANGE
+        exchanges = [self.exchange(rule, eqn, each) for each in self._in_other_orders(plan)]
+        requests = exchanges[0].requests if len(exchanges) == 1 else ()
+        work, moving = min(e.work for e in exchanges), min(e.moving for e in exchanges)
+        return work, OwnCost(work, moving, requests=requests)
+
+    def _may_have_more(self, eqn: Eqn, plan: EquationPlan) -> bool:
+        """Whether a factor has blocks of one element, so that further axes would leave devices idle there."""
+        extents = factor_extents(eqn, plan.rule, max)
+        return any(axes and self.mesh.axes_size(axes) >= extents[f] for f, axes in plan.assignment.items())
+
+    def _in_other_orders(self, plan: EquationPlan) -> Iterator[EquationPlan]:
+        """The plan with the axes of each factor in every order that differs by their sizes."""
+        orders = [self._orders(axes) for axes in plan.assignment.values()]
+        for each in itertools.product(*orders):
+            yield equation_plan(plan.rule, dict(zip(plan.assignment, each, strict=True)), self.mesh)
+
+    def _orders(self, axes: Sequence[AxisRef]) -> list[tuple[AxisRef, ...]]:
+        sizes = {tuple(self.mesh.axes_size((axis,)) for axis in order): order for order in itertools.permutations(axes)}
+        return list(sizes.values())
 
     def _normal(self, placement: Placement) -> Placement:
         placement, left = super()._normal(placement), {size: iter(names) for size, names in by_size(self.mesh).items()}

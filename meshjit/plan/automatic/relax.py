@@ -7,7 +7,8 @@ is too much, the mesh has two of its axes, and its devices are as many times as 
     8x8x8 devices   ->   8x8 devices, each with 8 times the flops, memory and links; all links like the quickest
 
 What a plan does on the two axes is a choice of the relaxed problem, and takes no longer there: another axis divides work and
-bytes by its size at most, what ops' own rules send is left out, and what is brought counts by its lower bound (`floors.py`).
+bytes by its size at most, ops' own rules cost nothing (on alike axes they cost what they cost), and what is brought counts by its
+lower bound (`floors.py`).
 """
 
 from __future__ import annotations
