@@ -343,6 +343,20 @@ def test_a_saved_plan_of_something_else_is_refused(tmp_path: Any) -> None:
         planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
 
 
+def test_a_saved_plan_has_an_axis_once_for_every_value_of_a_barrier(tmp_path: Any) -> None:
+    """The values have nothing to do with one another; the plan was refused for using an axis twice."""
+
+    def barrier(x: Any, y: Any) -> Any:
+        a, b = mj.lax.optimization_barrier((mnp.sin(x), mnp.cos(y)))
+        return mnp.tan(a), mnp.exp(b)
+
+    path, types = tmp_path / "plan.json", [mj.ShapeDtypeStruct(shape, np.float32) for shape in ((64, 32), (48, 16))]
+    plan = planned(mj.auto(barrier, mesh=MESH), *types)
+    plan.save(path)
+    again = planned(mj.auto(barrier, mesh=MESH, plan=path), *types)
+    assert again.cost == plan.cost and [str(p) for p in again.outputs] == ["[x, -]"] * 2
+
+
 def test_what_was_edited_wrongly_in_a_saved_plan_is_named(tmp_path: Any) -> None:
     path = tmp_path / "plan.json"
     planned(mj.auto(wide_step, mesh=MESH), *WIDE).save(path)

@@ -28,8 +28,19 @@ def plan_of(spread: Any, eqn: Eqn, rule: FactorRule, mesh: BaseMesh) -> Equation
             raise ValueError(f"has no factor {factor!r}; its rule is {rule}")
         if axes and stays_whole(eqn, rule.kinds.get(factor, "")):
             raise ValueError(f"cannot be spread along {factor!r}, which has to be whole; its rule is {rule}")
-    _check_axes([axis for axes in assignment.values() for axis in axes], mesh)
+    for together in _sharing_values(rule):
+        _check_axes([axis for factor in together for axis in assignment.get(factor, ())], mesh)
     return equation_plan(rule, assignment, mesh)
+
+
+def _sharing_values(rule: FactorRule) -> list[set[str]]:
+    """Factors in groups that no value connects: a barrier's values have nothing to do with one another."""
+    groups = [{factor} for factor in rule.factors]
+    for dims in (*rule.operands, *rule.results):
+        near = {factor for factors in dims for factor in factors}
+        joined = set[str]().union(*[group for group in groups if group & near])
+        groups = [*[group for group in groups if not group & near], *([joined] if joined else [])]
+    return groups
 
 
 def placement_of(text: Any, var: Var, mesh: BaseMesh) -> Placement:
