@@ -76,12 +76,14 @@ def _cycles(
     deadline: float,
     prices: Mapping[int, float],
 ) -> State:
-    idle = 0  # steps in a row without a gain
+    in_vain = set[str]()  # axes along which nothing is gained from here, that of the last gain among them
     for name in [*names] * CYCLES:
-        if idle >= len(names) or time.perf_counter() > deadline:
+        if time.perf_counter() > deadline:
             return state
+        if name in in_vain:
+            continue
         after = step(draft, ties, common, state, (name,), prices)
-        idle = 0 if after.seconds < GAIN * state.seconds else idle + 1
+        in_vain = {name} if after.seconds < GAIN * state.seconds else {*in_vain, name}
         state = after if after.seconds <= state.seconds else state
     return state
 

@@ -75,7 +75,6 @@ class Model:
         self.choices: dict[object, tuple[list[EquationPlan], list[EquationPlan]]] = {}
         self.effects: dict[object, Effects] = {}  # by equation and list of plans
         self.places = 1
-        self.collected: set[Var] = set()  # what is added up in loops, where joined equations may hold partial sums, too
         self.parts: dict[Eqn, Eqn] = {}  # parts of equations that are decided separately → the equation
         self.tables = Tables(self.problem, versions, bounds)
         self.made_anywhere: dict[Var, tuple[Decision, Demands] | None] = {}  # values made of nothing, with their first reader
@@ -263,8 +262,7 @@ class Model:
 
     def _plans(self, eqn: Eqn, uses: Uses) -> tuple[list[EquationPlan], list[EquationPlan]]:
         """By choice, with partial sums that flow through and without; the same lists for equations that have the same."""
-        is_told = not self.joins or not self.collected.isdisjoint(eqn.inputs)
-        sums = list(self._flowing(eqn, uses)) if is_told and eqn.op.pinned is None else []
+        sums = list(self._flowing(eqn, uses)) if eqn.op.pinned is None else []
         key = self.domain.alike(eqn), *[(group, *axes) for group, axes in sums]
         both = self.choices.get(key)
         if both is None:
@@ -313,7 +311,6 @@ class Model:
     def _regions(self, eqn: Eqn, weight: float, prices: VersionPrices) -> None:
         carries = {region.operands[i]: region.program.inputs[i] for region in run_regions(eqn) for i, _ in region.carried}
         adding = {v for region in run_regions(eqn) for v in self.machine.uses_of(region.program).addends}
-        self.collected |= adding if carries else set()
         homes: dict[int, Decision] = {}  # by operand that is carried
         results: dict[int, Decision] = {}
         for region, times in weighted_regions(eqn):
