@@ -25,6 +25,7 @@ from meshjit.plan.automatic.versions import VersionPrices
 from meshjit.plan.cost import Machine
 from meshjit.sharding import PartitionSpec as P
 from meshjit.targets import target_of
+from sharding.distances import Distances
 from sharding.mesh import AbstractDevice, AbstractMesh
 from sharding.placement import Placement
 from tests.tools.every_plan import EQUAL, drafted, searched
@@ -244,7 +245,7 @@ def test_a_bound_is_worked_out_when_somebody_asks(monkeypatch: pytest.MonkeyPatc
 def test_sets_of_placements_are_grouped_as_prices_are_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value has more readers than sets of its placements can be told apart for: the dearest member counts alone. Which that is
     shows when prices are exact, where the bounds on them are far from them."""
-    monkeypatch.setattr(floors.Distances, "seconds", lambda *_: None)
+    monkeypatch.setattr(Distances, "seconds", lambda *_: None)
     monkeypatch.setattr(small, "SMALL", 0)
     monkeypatch.setattr(prove, "MOST_STATES", 0)
 

@@ -10,6 +10,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn
+from meshjit.plan.automatic import small
 from meshjit.plan.automatic.contest import best_of
 from meshjit.plan.automatic.rewritten import rewritten
 from meshjit.plan.automatic.solve import Search
@@ -81,6 +82,28 @@ def test_what_is_late_is_left_to_the_first_way() -> None:
     _, plan = best_of(searches)
     assert plan.optimum is not None and plan.cost is not None and 0 < plan.optimum.bound <= plan.optimum.seconds
     assert len(searches) > 1 and sum(search.searched for search in searches[1:]) == 0 and not plan.optimum.is_complete
+
+
+def test_a_way_without_a_close_plan_is_left_after_a_round_of_its_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descent is made for it, and it says that nothing below the other way's plan is there. One that may have a plan that is
+    about as fast is searched, for that may send less."""
+    monkeypatch.setattr(small, "SMALL", 0)
+    program = traced(tokens, ["f32[3, 2, 512]", "f32[512, 2000]"])
+    first = Search(drafted(program, BOTH), {}, effort=1e8)
+    first.plan()
+
+    def beside(rival: float) -> Search:
+        search = Search(drafted(program, BOTH), {}, effort=1e8)
+        search.rival = rival
+        search.begin()
+        search.prove()
+        search.conclude()
+        return search
+
+    hopeless, close = beside(first.quickest / 2), beside(first.quickest * 1.001)
+    assert hopeless.searched == 0 and hopeless.bound == hopeless.rival and hopeless.is_complete
+    assert hopeless.known(hopeless.rival) == hopeless.rival
+    assert close.searched > 0 and close.quickest == pytest.approx(first.quickest)
 
 
 def test_the_bound_of_several_proofs_is_the_least() -> None:

@@ -32,6 +32,7 @@ from meshjit.plan.written import write, write_block
 from meshjit.transform.choose_frames import BorderPrices
 from meshjit.transform.pipeline import finish
 from sharding.cost import collective_seconds
+from sharding.distances import Distances
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import Placement
@@ -181,6 +182,11 @@ class Machine(Walks):
         collectives = tuple(collectives_in(local, self.mesh))
         final = self.final(local) if len(collectives) > 1 else collectives
         return OwnCost(self.local_work(local), *self.sum_of(final), collectives, final, requests)
+
+    @functools.cached_property
+    def distances(self) -> Distances:
+        """What walks take at least."""
+        return Distances(self.mesh, self.topology)
 
     @functools.cached_property
     def border_prices(self) -> BorderPrices:

@@ -35,7 +35,9 @@ def best_of(searches: Sequence[Search]) -> tuple[int, Plan]:
     at, best = _preferred(searches, fastest) or (first, fastest)
     plan = searches[at].result(best, fastest)
     assert plan.optimum is not None
-    known = min([plan.optimum.known, *(search.known for search in searches)])
+    known = plan.optimum.known
+    for search in [search for search in searches if search is not searches[at]]:
+        known = search.known(known)
     is_complete, searched = all(s.is_complete for s in searches), sum(s.searched for s in searches)
     optimum = dataclasses.replace(plan.optimum, known=known, searched=searched, is_complete=is_complete)
     return at, dataclasses.replace(plan, optimum=optimum)

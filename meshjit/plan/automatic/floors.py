@@ -25,7 +25,6 @@ from meshjit.plan.automatic.problem import Table
 from meshjit.plan.cost import Machine
 from sharding.axes import AxisRef
 from sharding.cost import COLLECTIVES
-from sharding.distances import Distances
 from sharding.placement import Placement
 
 REDUCING: Final = ("all_reduce", "reduce_scatter")
@@ -48,7 +47,7 @@ class Floors:
         self.places = dict(zip(self.mesh.axis_names, places, strict=True))
         self.blocks: dict[Any, Any] = {}
         self.known: dict[Any, float] = {}
-        self.distances = Distances(machine.mesh, topology)
+        self.distances = machine.distances
 
     def seconds(self, type: TensorType, home: Placement, others: Sequence[Placement]) -> float:
         """At least what it costs to have a value that was made at `home` under all of `others`, too: the dearest of them."""

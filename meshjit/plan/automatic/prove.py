@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
+from meshjit.plan.automatic.frugal import CLOSE
 from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
@@ -34,7 +35,7 @@ from meshjit.plan.automatic.watch import WATCH
 from sharding.placement import Placement
 
 SWEEPS: Final = 10  # between two looks at what can be left out
-FEW_SWEEPS: Final = 3  # where there is only one round, for the plans that it finds
+FEW_SWEEPS: Final = 3  # where there is only one round, for the plans that it finds, or the first tells that no plan is close
 SHARPENED: Final = 50  # prices a round, and one more for so many entries:
 ENTRIES: Final = 16_000
 WALK: Final = 50_000  # entries of tables that are gone through in the time in which a price is found
@@ -153,10 +154,10 @@ class Proof:
             self.rounds += 1
 
     def _round(self) -> None:
-        sweeps = SWEEPS if self.granted > ROUND else FEW_SWEEPS
-        for _ in range(sweeps):
-            self.messages.sweep()
-        self.effort -= 2 * sweeps * self.messages.size + ROUND
+        self._sweep(FEW_SWEEPS)
+        if self.granted > ROUND and (self.rounds or self.messages.bound()[0] < CLOSE * self.upper):
+            self._sweep(SWEEPS - FEW_SWEEPS)
+        self.effort -= ROUND
         before, upper, size, (bound, excess, parts) = self.bound, self.upper, self.messages.size, self.messages.bound()
         self.bound = max(before, bound)
         self._note()
@@ -179,6 +180,11 @@ class Proof:
         self.in_vain = self.in_vain + 1 if is_stalled and not is_refined and not is_shorter else 0
         if self.supposed < 1 and self.bound - before < SLOW * (self.upper - self.bound):
             self._suppose()
+
+    def _sweep(self, times: int) -> None:
+        for _ in range(times):
+            self.messages.sweep()
+        self.effort -= 2 * times * self.messages.size
 
     def _suppose(self) -> None:
         """Seek a plan that takes little more than the bound: what takes longer is left out meanwhile. It is found, or there is

@@ -31,7 +31,7 @@ from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe, prescribed_like
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.problem import Problem
-from meshjit.plan.automatic.prove import Proof
+from meshjit.plan.automatic.prove import ROUND, Proof
 from meshjit.plan.automatic.relax import KEPT, bound_on
 from meshjit.plan.automatic.saved import saved_of
 from meshjit.plan.automatic.small import is_small
@@ -85,7 +85,7 @@ class Search:
         self.rival = math.inf  # seconds of a plan of another Search: plans that take longer are not looked for
         self.bound, self.is_complete = 0.0, False  # of seconds and rent
         self.tried = set[tuple[int, ...]]()  # assignments of the proof's Model
-        self.left: Problem | None = None  # choices of all plans that may be faster than the best, without rent
+        self.left: Callable[[], Problem] | None = None  # choices of all plans that may be faster than the best, without rent
 
     @functools.cached_property
     def rent_left(self) -> float:
@@ -100,17 +100,18 @@ class Search:
         places = [placement_of(spec or PartitionSpec(), v.rank).without_partial() for v, spec in sides]
         return rent([v.type for v, _ in sides], places, self.machine)
 
-    @property
-    def known(self) -> float:
-        """Seconds below which there is no plan: the bound of seconds and rent, less what rent there may be; or what the choices
-        that are left cost at least without it."""
+    def known(self, enough: float) -> float:
+        """Seconds below which there is no plan, or `enough` if those are more: the bound of seconds and rent, less what rent
+        there may be; or what the choices that are left cost at least without it."""
         least = max(self.bound - self.rent_left, min(self.bound, self._least_work(self.draft.program)))
-        if self.is_small and self.is_complete:
-            self.left = self.model.without_rent()
+        if least >= enough:
+            return enough
+        left = self.model.without_rent if self.is_small and self.is_complete else self.left
         try:
-            return least if self.left is None else max(least, min(self.most, Elimination(self.left, largest=LEFT).least))
+            least = least if left is None else max(least, min(self.most, Elimination(left(), largest=LEFT).least))
         except TooWide:
-            return least
+            pass
+        return min(least, enough)
 
     @functools.cached_property
     def model(self) -> Model:
@@ -126,9 +127,11 @@ class Search:
         return self.result(self.settle())
 
     def begin(self) -> None:
-        """Plans; of a small Program the best one. None where it is late, and another Search has some."""
+        """Plans; of a small Program the best one. None where another Search has some, and it is late, or none would be close."""
         if self.is_late and self.rival < math.inf:
             self.bound = self._least_work(self.draft.program)
+            return
+        if self.is_hopeless:
             return
         self.bound, self.is_complete = self.in_order() if self.is_small else self.descents(self.begins_early)
         if self.best is None:
@@ -136,6 +139,14 @@ class Search:
         if self.best is None and self.leanest is not None and self.bound < self.rival:
             self.within_memory(self._lighter())
             self.is_complete = False
+
+    @functools.cached_property
+    def is_hopeless(self) -> bool:
+        """Whether the first round of the proof tells that no plan is close to one that another Search has."""
+        if self.rival == math.inf or self.is_small or self.proof is None:
+            return False
+        self.prove(ROUND)
+        return self.proof.bound >= CLOSE * self.rival
 
     def prove(self, effort: float = math.inf) -> bool:
         """Go on with the proof for so much effort; whether it goes on."""
@@ -176,7 +187,7 @@ class Search:
         fastest = fastest or best
         cost, quick = best.plan.cost, fastest.plan.cost
         assert cost is not None and quick is not None
-        known = min(cost.seconds, quick.seconds, self.known)
+        known = self.known(min(cost.seconds, quick.seconds))
         later = None if self.begins_relaxed and self.best is not None else self._proved_later(fastest, known)
         least = quick if best is not fastest else None
         optimum = Optimum(cost.seconds, known, self.searched, self.is_complete, later, least, cost.wire_bytes)
@@ -220,7 +231,7 @@ class Search:
     @functools.cached_property
     def propagated(self) -> Candidate:
         """Where some plan fits, nothing is computed again for this one to fit, too."""
-        return propagated(self.draft, self.ties, "propagated" if self.best is None else "propagated, none computed again")
+        return propagated(self.draft, self.ties, "propagated" if self.most == math.inf else "propagated, none computed again")
 
     def _lighter(self) -> Candidate | None:
         """The fastest of the plans that do not fit, with values moved or computed again instead of kept, where all that fit are
@@ -346,7 +357,7 @@ class Search:
     def _proved(self, proof: Proof) -> tuple[float, bool]:
         """A bound on all plans, and whether the best is optimal; what the proof left is gone through."""
         proof.upper = min(proof.upper, self.fitting)
-        self.rent_left, self.left = min(self.most_rent, proof.rent_left), proof.without_rent()
+        self.rent_left, self.left = min(self.most_rent, proof.rent_left), proof.without_rent
         if proof.is_closed:
             return self.fitting, True
         if self.later:  # a few rounds, for the plans that they find
