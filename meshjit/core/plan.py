@@ -148,10 +148,14 @@ class Optimum:
         return f"{time}, at most {self.gap * 100:.2g} % from the optimum: {slower:.2g} % slower than the fastest plan, {chosen}"
 
 
+# What bounds are of, docs/automatic.md, "What is chosen from".
+COMPARED: Final = "of plans over whole axes; loops in blocks, and rewrites of some equations, are tried on the chosen one alone"
+
+
 def _searched(name: str, optimum: Optimum) -> Decision:
     ends = "no further choice can be cheaper" if optimum.is_complete else "the size or the time limit cut the search"
-    least = f"on this mesh none takes less than {optimum.bound * 1e3:.4g} ms"
-    reasons = f"{optimum.searched} plans were priced in full; {ends}", least
+    plans = "1 plan was" if optimum.searched == 1 else f"{optimum.searched} plans were"
+    reasons = f"{plans} priced in full; {ends}", f"on this mesh none takes less than {optimum.bound * 1e3:.4g} ms, {COMPARED}"
     if optimum.fastest is not None:
         rival = f"{optimum.fastest.seconds * 1e3:.4g} ms and sends {optimum.fastest.wire_bytes:,.0f} bytes"
         reasons = *reasons, f"the fastest takes {rival}: this one is about as fast and sends fewer"
