@@ -14,7 +14,7 @@ import meshjit.numpy as mnp
 from meshjit import nn
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
-from meshjit.plan.automatic import floors, limits, prove, small, solve
+from meshjit.plan.automatic import floors, limits, prove, regroup, small, solve
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.price_list import NEVER, PriceList
 from meshjit.plan.automatic.prove import Proof
@@ -58,7 +58,7 @@ def exact(program: Program, mesh: AbstractMesh) -> tuple[Any, float, float]:
     search = searched(drafted(program, mesh), effort=1e10)
     plan = search.plan()
     assert plan.optimum is not None and plan.optimum.is_optimal
-    return search.draft, search.chosen.seconds, search._least_work(program)
+    return search.draft, search.chosen.seconds, search.least_work
 
 
 @pytest.mark.parametrize(("layers", "shape"), [(2, (8,)), (4, (8,)), (8, (8,)), (2, (4, 2))], ids=str)
@@ -81,7 +81,7 @@ def near_the_best(search: Search) -> float:
 def test_more_than_two_axes_are_relaxed() -> None:
     search = searched(drafted(program(2), AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)))
     least = near_the_best(search)
-    assert search._least_work(search.draft.program) < bound_on(search.draft, {}, 2 * least, EFFORT) <= least * EQUAL
+    assert search.least_work < bound_on(search.draft, {}, 2 * least, EFFORT) <= least * EQUAL
 
 
 SMALL = [
@@ -247,7 +247,7 @@ def test_sets_of_placements_are_grouped_as_prices_are_by_now(monkeypatch: pytest
     shows when prices are exact, where the bounds on them are far from them."""
     monkeypatch.setattr(Distances, "seconds", lambda *_: None)
     monkeypatch.setattr(small, "SMALL", 0)
-    monkeypatch.setattr(prove, "MOST_STATES", 0)
+    monkeypatch.setattr(regroup, "MOST_STATES", 0)
 
     def branches(x: Any, *weights: Any) -> Any:
         y = mnp.tanh(x @ weights[0])
@@ -257,7 +257,7 @@ def test_sets_of_placements_are_grouped_as_prices_are_by_now(monkeypatch: pytest
     draft = drafted(traced(branches, types), AbstractMesh((4, 2), ("x", "y")))
     optimum = searched(draft, effort=1e9).plan().optimum
     assert optimum is not None and optimum.gap < 0.01
-    monkeypatch.setattr(prove.Proof, "_refine", lambda self: False)
+    monkeypatch.setattr(prove, "regroup", lambda left: False)
     before = searched(draft, effort=1e9).plan().optimum
     assert before is not None and before.bound < 0.95 * optimum.bound
 

@@ -13,11 +13,13 @@ from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.candidate import REFINEMENTS, Candidate, propagated
 from meshjit.plan.automatic.contest import best_of
+from meshjit.plan.automatic.fit import RETRIED
 from meshjit.plan.automatic.limits import Limits
+from meshjit.plan.automatic.made import EQUAL, REFINED
 from meshjit.plan.automatic.refusal import refusal
 from meshjit.plan.automatic.rewritten import rewritten, text_of, written
 from meshjit.plan.automatic.saved import check, is_edited, read, replay, saved_of
-from meshjit.plan.automatic.solve import EQUAL, REFINED, RETRIED, Search
+from meshjit.plan.automatic.solve import Search
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import Annotations

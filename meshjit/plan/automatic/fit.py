@@ -1,0 +1,57 @@
+"""Plans that fit the memory, where the fastest ones do not: bytes at the peak get a price (`memory.py`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from meshjit.plan.automatic.candidate import Candidate, refined
+from meshjit.plan.automatic.descend import descend
+from meshjit.plan.automatic.eliminate import Elimination, TooWide
+from meshjit.plan.automatic.made import REFINED, Made
+from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
+from meshjit.plan.automatic.model import Model
+
+PRICED: Final = 10  # prices of memory that are tried
+IN_VAIN: Final = 2  # prices in a row for which plans hold hardly less, after which none is tried where another plan fits
+LEANER: Final = 0.01  # of what is held beyond the memory: less than that is hardly less
+RETRIED: Final = 3  # of them, on each larger mesh where nothing fits, and whatever the time
+PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
+
+
+def fit(made: Made, model: Model | None, lighter: Candidate | None, priced: int) -> None:
+    """Make plans at so many prices, as long as they can still be faster than `lighter`, if that fits. `model`: of everything that
+    can be chosen, if that can be gone through."""
+    assert made.leanest is not None, "some plan was made"
+    memory, machine, leanest, in_vain = made.memory, made.machine, made.leanest.peak, 0
+    least = math.inf if lighter is None or lighter.peak > memory else lighter.seconds
+    prices = Prices(PRICE * made.leanest.seconds / leanest)
+    prices.equations.add(peak_of(made.leanest.plan, machine))
+    for tried in range(priced):
+        if made.is_late and tried >= RETRIED:
+            return
+        candidate = _at_prices(made, model, prices.by_equation)
+        if candidate is None:
+            return
+        if candidate.peak > memory and candidate.draft is not None and len(made.draft.program.eqns) <= REFINED:
+            candidate = refined(candidate, machine, "memory")
+            made.consider(candidate)
+        prices.learn(candidate, memory, machine)
+        if candidate.peak > memory:
+            in_vain = in_vain + 1 if candidate.peak > leanest - LEANER * (leanest - memory) else 0
+            leanest = min(leanest, candidate.peak)
+            if least < math.inf and (in_vain >= IN_VAIN or candidate.seconds >= least):
+                return
+
+
+def _at_prices(made: Made, model: Model | None, prices: Mapping[int, float]) -> Candidate | None:
+    if model is not None:
+        try:
+            return made.attempt(model, Elimination(with_memory(model, prices)).best())
+        except TooWide:
+            pass
+    for state in descend(made.draft, made.ties, made.deadline, prices):
+        if state.model is not None:
+            return made.attempt(state.model, state.choices)
+    return None

@@ -1,0 +1,178 @@
+"""The choices of a Model that a proof has not left out, with the tables between them, and what these say to one another.
+
+Prices are lower bounds at first, and made exact where an entry has little excess. Variables are those of the Model; a choice has
+the number that it has among those that are left:
+
+    alive {x: [0, 3, 4]}     choice 1 of x is choice 3 of the Model
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from meshjit.plan.automatic.messages import Excess, Messages, Parts
+from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.price_list import FREE, PriceList
+from meshjit.plan.automatic.problem import Problem, Scope, Table, weighted
+from meshjit.plan.automatic.tables import Grouping, Term
+
+FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
+
+
+class Left:
+    """`upper`: the seconds of a plan that is there; tables have no entry that is much more."""
+
+    def __init__(self, model: Model, upper: float) -> None:
+        prices = model.tables.prices
+        assert prices is not None
+        self.model, self.much = model, FORBIDDEN * upper
+        self.prices: PriceList = prices
+        self.alive: list[Any] = [np.arange(n) for n in model.problem.sizes]
+        self.terms = {scope: list(terms) for scope, terms in model.tables.terms.items()}
+        zeros = {scope: np.zeros([model.problem.sizes[v] for v in scope]) for scope in self.terms}
+        self.fixed: dict[Scope, Table] = {**zeros, **model.problem.tables}
+        self.seconds = prices.array()
+        own = [self.table((v,)) for v in range(len(model.problem.sizes))]
+        pairs = {scope: self.table(scope) for scope in self.fixed if len(scope) > 1}
+        self.messages = Messages(own, pairs, self._order())
+        self.refined = set[int]()  # variables of sets whose members are all told apart
+        self.grouping: dict[int, Grouping] = {}  # of others, as it was last
+
+    def again(self) -> Left:
+        """The same as it is now, to go on apart."""
+        other = copy.copy(self)
+        other.alive, other.fixed, other.terms = [*self.alive], {**self.fixed}, {s: [*terms] for s, terms in self.terms.items()}
+        other.messages, other.refined, other.grouping = self.messages.again(), {*self.refined}, {**self.grouping}
+        return other
+
+    def _order(self) -> list[int]:
+        """Decisions in the order of the Program, each set of placements behind the first decision that it depends on."""
+        count, firsts = len(self.model.decisions), dict[int, int]()
+        for scope in self.fixed:
+            if scope[-1] >= count and len(scope) > 1:
+                firsts[scope[-1]] = min(scope[0], firsts.get(scope[-1], count))
+        return sorted(range(len(self.alive)), key=lambda v: (firsts.get(v, v), v))
+
+    @property
+    def size(self) -> int:
+        """Entries of all tables."""
+        return self.messages.size
+
+    def of_model(self, choices: Sequence[int]) -> list[int]:
+        """An assignment as the Model numbers choices, by number of the decision."""
+        return [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]
+
+    def problem(self) -> Problem:
+        """What is left to choose from."""
+        problem = Problem()
+        for own in self.messages.own:
+            problem.variable(own)
+        for scope, table in self.messages.pairs.items():
+            problem.add(scope, np.where(table >= self.much, np.inf, table))
+        return problem
+
+    def without_rent(self) -> Problem:
+        """What is left, where the bytes of arguments and results cost nothing."""
+        problem = self.problem()
+        for number, costs in self.model.tables.rents.items():
+            problem.tables[number,] = problem.tables[number,] - costs[self.alive[number]]
+        return problem
+
+    def rent(self, kept: Sequence[Any]) -> float:
+        """The most that is paid where these choices are kept."""
+        rents = self.model.tables.rents.items()
+        return sum(float(costs[self.alive[number][kept[number]]].max(initial=0.0)) for number, costs in rents)
+
+    def keep(self, kept: Sequence[Any], excess: Excess, parts: Parts) -> tuple[Excess, Parts]:
+        """Leave out all but these choices; the excess of those."""
+        if all(len(k) == len(a) for k, a in zip(kept, self.alive, strict=True)):
+            return excess, parts
+        self.alive = [a[k] for a, k in zip(self.alive, kept, strict=True)]
+        for scope in self.fixed:
+            if all(len(kept[v]) == n for v, n in zip(scope, self.fixed[scope].shape, strict=True)):
+                continue
+            at = np.ix_(*[kept[v] for v in scope])
+            self.fixed[scope] = self.fixed[scope][at]
+            if scope in self.terms:
+                self.terms[scope] = [
+                    dataclasses.replace(t, numbers=t.numbers[at], others=None if t.others is None else t.others[at])
+                    for t in self.terms[scope]
+                ]
+        self.messages.keep(kept)
+        less = {scope: [part[kept[v]] for v, part in zip(scope, each, strict=True)] for scope, each in parts.items()}
+        return [each[k] for each, k in zip(excess, kept, strict=True)], less
+
+    # --- prices -------------------------------------------------------------------------------------------------------
+
+    def table(self, scope: Scope) -> Table:
+        """What choices cost together, by the prices as they are now."""
+        table = self.fixed[scope]
+        for term in self.terms.get(scope, ()):
+            seconds = self.seconds[term.numbers]
+            seconds = seconds if term.others is None else np.maximum(seconds, self.seconds[term.others])
+            table = table + weighted(term.weight, seconds)
+        return np.minimum(table, self.much)
+
+    def reprice(self) -> None:
+        """All tables by the prices as they are now."""
+        self.seconds = self.prices.array()
+        for scope in self.terms:
+            self._reprice(scope)
+
+    def _reprice(self, scope: Scope) -> None:
+        if len(scope) == 1:
+            self.messages.own[scope[0]] = self.table(scope)
+        else:
+            self.messages.pairs[scope] = self.table(scope)
+
+    def sharpen(self, excess: Excess, parts: Parts, slack: float, most: int) -> int:
+        """Exact prices of at most so many of the entries with least excess, of those that have no more than `slack`; how many."""
+        least, exact = np.full(len(self.seconds), np.inf), self.prices.is_exact[: len(self.seconds)].copy()
+        pairs = list[tuple[float, Scope, int, int]]()  # excess, and which entry of which term has two prices that are exact
+        for scope, terms in self.terms.items():
+            each = (excess[scope[0]] if len(scope) == 1 else self.messages.excess_of(scope, excess, parts)).ravel()
+            near = np.flatnonzero(each <= slack)
+            for n, term in enumerate(terms):
+                numbers = term.numbers.ravel()[near]
+                np.minimum.at(least, numbers, each[near])
+                if term.others is not None:
+                    others = term.others.ravel()[near]
+                    np.minimum.at(least, others, each[near])
+                    ready = near[(others != FREE) & exact[numbers] & exact[others]]
+                    first = ready[np.argsort(each[ready], kind="stable")[:most]]
+                    pairs += [(float(each[i]), scope, n, i) for i in first.tolist()]
+        least[exact] = np.inf
+        first = [int(n) for n in np.argsort(least, kind="stable")[:most] if least[n] <= slack]
+        for number in first:
+            self.prices.sharpen(number)
+        changed = self._sharpen_together(sorted(pairs)[: most - len(first)])
+        self.seconds = self.prices.array()
+        flags = np.zeros(len(self.seconds), bool)
+        flags[first] = True
+        for scope, terms in self.terms.items():
+            if scope in changed or any(_has(term, flags) for term in terms):
+                self._reprice(scope)
+        return len(first) + len(changed)
+
+    def _sharpen_together(self, pairs: Sequence[tuple[float, Scope, int, int]]) -> set[Scope]:
+        """Exact prices of entries of which two prices are known; the tables that change."""
+        for _, scope, n, entry in pairs:
+            term = self.terms[scope][n]
+            assert term.together is not None
+            at = np.unravel_index(entry, term.numbers.shape)
+            number = term.together([int(self.alive[v][i]) for v, i in zip(scope, map(int, at), strict=True)])
+            if not self.prices.is_exact[number]:
+                self.prices.sharpen(number)
+            place = tuple(map(int, at))
+            term.numbers[place], term.others[place] = number, FREE
+        return {scope for _, scope, _, _ in pairs}
+
+
+def _has(term: Term, flags: Any) -> bool:
+    """Whether a part of a table has any of the prices whose numbers are flagged."""
+    return bool(flags[term.numbers].any() or (term.others is not None and flags[term.others].any()))

@@ -1,0 +1,113 @@
+"""The plans of one draft that were made so far, and which of them are worth keeping."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from meshjit.plan.automatic.candidate import Candidate, candidate_of, propagated, refined
+from meshjit.plan.automatic.frugal import CLOSE
+from meshjit.plan.automatic.least_work import least_work
+from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.prescribe import prescribe
+from meshjit.plan.automatic.small import is_small
+from meshjit.plan.automatic.watch import WATCH
+from meshjit.plan.draft import Draft
+
+REFINED: Final = 300  # equations up to which proposals refine the best plan
+EQUAL: Final = 1 + 1e-9  # seconds that differ by less are the same
+Choices: TypeAlias = Mapping[int, int] | Sequence[int]  # by number of the variable
+
+
+class Made:
+    """`rival`: seconds of a plan that somebody else made; plans that take longer are not looked for."""
+
+    def __init__(self, draft: Draft, ties: Mapping[int, int], deadline: float = math.inf, is_frugal: bool = False) -> None:
+        self.draft, self.machine, self.ties, self.deadline, self.is_frugal = draft, draft.machine, ties, deadline, is_frugal
+        self.memory = draft.machine.topology.memory
+        self.best: Candidate | None = None  # of plans that fit
+        self.leanest: Candidate | None = None  # of those that do not
+        self.fastest: Candidate | None = None  # likewise
+        self.close: list[Candidate] = []  # those that fit and are about as fast as the best
+        self.searched = 0
+        self.rival = math.inf
+
+    def attempt(self, model: Model, choices: Choices) -> Candidate:
+        """Make the plan of an assignment."""
+        candidate = candidate_of(prescribe(self.draft, model, choices), self.machine)
+        self.searched += 1
+        self.consider(candidate)
+        return candidate
+
+    def consider(self, candidate: Candidate) -> None:
+        """Keep it if it is better than others, or about as good."""
+        _note(candidate)
+        if candidate.peak > self.memory:
+            if self.leanest is None or candidate.is_better_than(self.leanest, self.memory):
+                self.leanest = candidate
+            if not candidate.refined_by and (self.fastest is None or candidate.seconds < self.fastest.seconds):
+                self.fastest = candidate
+            return
+        if self.best is None or candidate.seconds * EQUAL < self.best.seconds:
+            self.best = candidate
+        if self.is_frugal:
+            self.close = [c for c in (*self.close, candidate) if c.seconds <= CLOSE * self.best.seconds]
+
+    def as_refined(self, best: Candidate) -> Candidate:
+        """What proposals make of it, if that is better and the Program short."""
+        if best.draft is None or (len(self.draft.program.eqns) > REFINED and best.peak <= self.memory):
+            return best
+        improved = refined(best, self.machine)
+        return improved if improved.is_better_than(best, self.memory) else best
+
+    def lighter(self) -> Candidate | None:
+        """The fastest of the plans that do not fit, with values moved or computed again instead of kept, where all that fit are
+        dearer."""
+        if self.fastest is None or (self.best is not None and self.best.seconds <= self.fastest.seconds):
+            return None
+        return refined(self.fastest, self.machine, "memory")
+
+    @functools.cached_property
+    def propagated(self) -> Candidate:
+        """Where some plan fits, nothing is computed again for this one to fit, too."""
+        return propagated(self.draft, self.ties, "propagated" if self.most == math.inf else "propagated, none computed again")
+
+    @property
+    def quickest(self) -> float:
+        """Seconds of the best plan so far that fits."""
+        return math.inf if self.best is None else self.best.seconds
+
+    @property
+    def most(self) -> float:
+        """The same, whoever found it."""
+        return min(self.rival, self.quickest)
+
+    @property
+    def fitting(self) -> float:
+        """The same, propagation's among them."""
+        return min(self.most, self.propagated.seconds if self.propagated.peak <= self.memory else math.inf)
+
+    @property
+    def is_late(self) -> bool:
+        """The search ends in any case."""
+        return time.perf_counter() > self.deadline
+
+    @functools.cached_property
+    def is_small(self) -> bool:
+        """Whether everything can be gone through."""
+        return is_small(self.draft)
+
+    @functools.cached_property
+    def least_work(self) -> float:
+        """Seconds of the work if all devices share all of it."""
+        return least_work(self.draft, self.draft.program)
+
+
+def _note(candidate: Candidate) -> None:
+    """For who watches."""
+    watch = WATCH.get()
+    if watch is not None:
+        watch.plans, watch.seconds = watch.plans + 1, min(watch.seconds, candidate.seconds)
