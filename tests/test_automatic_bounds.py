@@ -212,6 +212,25 @@ def test_long_programs_begin_with_a_round_of_a_proof(monkeypatch: pytest.MonkeyP
     assert again.cost is not None and again.cost.seconds == pytest.approx(descended.cost.seconds)
 
 
+def test_descents_let_sums_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of parts of one weight are put together before they are reduced, at once; each was reduced by itself, or nowhere."""
+
+    def step(w: Any, x: Any) -> Any:
+        def loss(w: Any) -> Any:
+            queries, keys, values = (mnp.einsum("bd,dhk->bhk", x, w[:, i]) for i in range(3))
+            return mnp.mean(queries * keys * values)
+
+        return w - mj.grad(loss)(w)
+
+    monkeypatch.setattr(small, "SMALL", 0)
+    mesh = AbstractMesh((8, 8), ("x", "y"), abstract_device=CHIP)
+    draft = drafted(traced(step, ["f32[512, 3, 12, 64]", "f32[4096, 512]"]), mesh)
+    descended, proved = searched(draft).plan(), searched(draft, effort=1e9).plan()
+    assert [each.kind for each in descended.collectives] == ["reduce_scatter"]
+    assert proved.optimum is not None and descended.cost is not None and proved.optimum.is_optimal
+    assert descended.cost.seconds <= proved.optimum.seconds * EQUAL
+
+
 def test_annotations_on_other_axes_are_left_out() -> None:
     mesh = AbstractMesh((4, 4, 2), ("x", "y", "z"), abstract_device=CHIP)
     draft = drafted(program(1), mesh, inputs=[P("x"), P(None, "z")])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -63,7 +63,7 @@ class Left:
         """Entries of all tables."""
         return self.messages.size
 
-    def of_model(self, choices: Sequence[int]) -> list[int]:
+    def of_model(self, choices: Mapping[int, int] | Sequence[int]) -> list[int]:
         """An assignment as the Model numbers choices, by number of the decision."""
         return [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]
 

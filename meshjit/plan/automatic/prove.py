@@ -3,10 +3,11 @@
 The Model's tables begin with lower bounds of prices (`floors.py`), so it costs little to have all of them. Then in rounds:
 
 - messages raise the bound (`messages.py`);
-- choices whose excess is more than a plan that is there already are left out;
+- choices whose excess is more than a plan that is there already are left out (`left.py`);
 - prices of the entries with the least excess are found exactly;
 - the assignment that the messages suggest is planned, which may be a better plan;
-- where the bound rises no more, sets of placements of values with many readers are grouped by what prices are by then.
+- where the bound rises no more, sets of placements of values with many readers are grouped by what prices are by then
+  (`regroup.py`).
 
 In the end the bound reaches the best plan, or the few choices that are left are gone through in the order of their cost.
 Effort is counted, not measured, so it ends at the same place every time.
