@@ -39,3 +39,18 @@ def test_complex_extremes_of_nan_empty_and_selected() -> None:
 def test_whether_a_dtype_is_complex_is_asked_of_anything_that_has_one() -> None:
     assert mnp.iscomplexobj(mj.ShapeDtypeStruct((2,), np.complex64)) and not mnp.iscomplexobj(mj.random.key(0))
     assert mnp.iscomplexobj(1j) and not mnp.iscomplexobj([1.0])
+
+
+def test_a_number_times_a_boolean_is_the_number_or_nothing():
+    x = np.array([np.inf, -np.inf, np.nan, -2.0], np.float32)
+    on, off = np.array([True, False, True, True]), np.array([False, True, False, False])
+    for fun in (lambda a, b: a * b, lambda a, b: b * a, mnp.multiply, mj.jit(mnp.multiply), mj.vmap(mnp.multiply)):
+        for dtype in (np.float32, np.float16, mnp.bfloat16, np.complex64):
+            product = fun(mnp.asarray(x.astype(dtype)), mnp.asarray(off))
+            assert product.dtype == dtype and not product.weak_type and product[0] == product[2] == product[3] == 0
+            assert fun(mnp.asarray(x.astype(dtype)), mnp.asarray(on))[3] == -2
+    assert (mnp.inf * mnp.asarray(False), (mnp.inf * mnp.asarray(True)).weak_type) == (0, True)
+    np.testing.assert_array_equal(mj.grad(lambda v: (v * mnp.asarray(off)).sum())(mnp.asarray(x)), off)
+    np.testing.assert_array_equal(mnp.arange(3) * mnp.asarray([True, False, True]), [0, 0, 2])
+    with pytest.raises(TypeError):
+        mnp.ones((3, 2)) * mnp.asarray(on)

@@ -75,8 +75,20 @@ def add(x: Any, y: Any) -> Any:
 
 
 def multiply(x: Any, y: Any) -> Any:
-    """`numpy.multiply`; of booleans it is `and`."""
-    return apply("and" if _is_bool(x, y) else "multiply", x, y)
+    """`numpy.multiply`; of booleans it is `and`. A number times a boolean is the number or 0, also where it is infinite or NaN:
+    XLA makes that of the product, and so JAX's is it."""
+    masks = _is_bool(x), _is_bool(y)
+    if masks == (True, False) and _is_masked(y, x):
+        return where(x, y, 0.0)
+    if masks == (False, True) and _is_masked(x, y):
+        return where(y, x, 0.0)
+    return apply("and" if all(masks) else "multiply", x, y)
+
+
+def _is_masked(number: Any, mask: Any) -> bool:
+    """Whether a product with a boolean may be 0 times infinity; of shapes that go together."""
+    pairs = zip(reversed(shape_of(number)), reversed(shape_of(mask)), strict=False)
+    return is_inexact(dtype_of(number)) and all(m == n or 1 in (m, n) for m, n in pairs)
 
 
 def subtract(x: Any, y: Any) -> Any:
