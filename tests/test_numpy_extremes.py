@@ -53,4 +53,4 @@ def test_a_number_times_a_boolean_is_the_number_or_nothing():
     np.testing.assert_array_equal(mj.grad(lambda v: (v * mnp.asarray(off)).sum())(mnp.asarray(x)), off)
     np.testing.assert_array_equal(mnp.arange(3) * mnp.asarray([True, False, True]), [0, 0, 2])
     with pytest.raises(TypeError):
-        mnp.ones((3, 2)) * mnp.asarray(on)
+        mnp.ones((3, 2)) * mnp.asarray(on)[:, None]
