@@ -294,6 +294,34 @@ def test_a_gather_reads_rows_and_not_the_table() -> None:
     assert 2 * fetch[0] < add < 3 * fetch[0]
 
 
+def work_seconds(fun: Any, shape: tuple[int, ...], mesh: AbstractMesh = TPUS) -> float:
+    """Predicted for a function of a float32 that every device has whole."""
+    cost = mj.jit(fun).trace(mj.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P()))).plan().plan.cost
+    assert cost is not None
+    return cost.work_seconds
+
+
+def totals(x: Any) -> Any:
+    return mnp.cumsum(x, 0)
+
+
+def test_running_totals_read_registers_as_two_dims_fill_them_on_tpus() -> None:
+    """Whichever two leave fewest lanes and sublanes empty, of 128 times 8. What is fused, and other devices, read bytes."""
+    shapes = ((4096, 7, 128), (28672, 128), (128, 28672), (3670016 // 4, 4), (3670016, 1))
+    more = [work_seconds(totals, shape) - work_seconds(mnp.tanh, shape) for shape in shapes]
+    assert [seconds / more[0] for seconds in more] == pytest.approx([1, 1, 1, 2, 8], rel=0.02)
+    for fun, mesh in ((mnp.tanh, TPUS), (mnp.tanh, MESH), (totals, GPUS)):
+        seconds = [work_seconds(fun, shape, mesh) for shape in shapes]
+        assert seconds == pytest.approx([seconds[0]] * len(shapes), rel=0.02), mesh
+    assert work_seconds(totals, (0, 4)) == 0.0
+
+
+def test_running_totals_of_whole_columns_do_not_leave_lanes_empty() -> None:
+    """One column a device sends nothing, and takes eight times as long."""
+    totals = mj.auto(lambda x: mnp.cumsum(x, 0) / mnp.sum(mnp.abs(x), 0), mesh=TPUS)
+    assert str(totals.trace(mj.ShapeDtypeStruct((1 << 20, 4), np.float32)).plan().plan.inputs[0]) == "[x, -]"
+
+
 def test_a_roll_along_the_minor_dim_is_no_slice() -> None:
     """Of two ways to cut a periodic stencil the one that rolls along the major dim is left whole; along the minor dim costs a pass."""
 

@@ -60,6 +60,7 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
     touches                     what is read and written, for pricing: "all", operands and results; "part", no more of the
                                 operands than the results have; "nothing", where the results lie in memory as the operand does
+    fills_registers             whether these reads take empty lanes of registers, too, for pricing (a running total; no FFT)
     breaks_lines(in_types, params) -> bool
                                 whether neighbours along the minor dim come from places that are no neighbours, for pricing
     window_reads(in_types, params) -> (int, int)
@@ -227,6 +228,7 @@ class Op:
     varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None
     passes: Callable[[Types, Params], float] | None = None
     touches: Touches = "all"
+    fills_registers: bool = False
     breaks_lines: Callable[[Types, Params], bool] | None = None
     window_reads: Callable[[Types, Params], tuple[int, int]] | None = None
     best_orders: Callable[[Types, Params], Sequence[Sequence[int]]] | None = None

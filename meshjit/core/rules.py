@@ -28,17 +28,19 @@ def rule_of(eqn: Eqn) -> FactorRule:
 
 
 class Reading(NamedTuple):
-    """What an op says of its work: further reads of its operands, 0 for most; what it touches; whether it breaks lines."""
+    """What an op says of its work: further reads of its operands, 0 for most; what it touches; whether it breaks lines; whether
+    it reads registers, and not bytes."""
 
     passes: float = 0.0
     touches: Touches = "all"
     breaks_lines: bool = False
+    fills_registers: bool = False
 
 
 def reading_of(eqn: Eqn) -> Reading:
     """What an equation reads and writes."""
     breaks_lines = eqn.op.breaks_lines is not None and eqn.op.breaks_lines(eqn.input_types, eqn.params)
-    return Reading(work_passes(eqn), eqn.op.touches, breaks_lines)
+    return Reading(work_passes(eqn), eqn.op.touches, breaks_lines, eqn.op.fills_registers)
 
 
 def work_passes(eqn: Eqn) -> float:

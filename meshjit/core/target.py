@@ -52,7 +52,8 @@ class Target:
     narrow_windows: int = 0  # features up to which a convolution copies its windows, place by place
     reordering: float = 0.0  # how often an operand could be read while a convolution brings its dims into the best order
     batch_reordering: float = 0.0  # the same where a product's batches are not its major dims
-    lanes: int = 1  # features or batch of the images that a convolution reads and writes are rounded up to a multiple of so many
+    lanes: int = 1  # features or batch of the images that a convolution reads and writes are rounded up to a multiple of so many,
+    sublanes: int = 1  # as is a dim of what a running total reads, and another of its dims to a multiple of so many
     small_batch: int = 0  # images below which a convolution cuts rows into more,
     cut_rows: int = 0  # of so many places or more,
     cut_passes: float = 0.0  # and so often images of 2 bytes, rounded up, could be read meanwhile

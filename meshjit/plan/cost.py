@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -262,12 +263,30 @@ class Machine(Walks):
             whole = sum(type.nbytes for type in types) / self.topology.memory_bandwidth
             besides = windows.bytes + sum([times * types[i].nbytes for i, times in windows.reorders])
             seconds = max(whole, filled, flops / self._flops(types[0])) + besides / self.topology.memory_bandwidth
-        operands = sum(type.nbytes for type in types[: len(rule.operands)])
+        operands = sum([self._filled(t) if reading.fills_registers else t.nbytes for t in types[: len(rule.operands)]])
         return seconds + windows.seconds + passes * operands / self.topology.memory_bandwidth
+
+    def _filled(self, type: TensorType) -> float:
+        """Bytes of the registers that a value fills. Its dims lie in whichever order leaves fewest of these empty."""
+        lanes, sublanes = self.target.lanes, self.target.sublanes
+        return type.nbytes if lanes == 1 else _rounded(type.shape, lanes, sublanes) * type.dtype.itemsize
 
     def _flops(self, type: TensorType) -> float:
         rates = self.topology.flops_of
         return rates.get(type.dtype.name, self.topology.flops) if rates else self.topology.flops
+
+
+@functools.lru_cache(maxsize=65536)
+def _rounded(shape: tuple[int, ...], lanes: int, sublanes: int) -> int:
+    """Elements of a shape of which one dim is rounded up to a multiple of `lanes`, and another to one of `sublanes`.
+
+    (32768, 4), 128 lanes, 8 sublanes: 32768 * 8      (32768, 7, 7, 16): 32768 * 7 * 7 * 16
+    """
+    whole = math.prod(shape)
+    if len(shape) < 2 or not whole:
+        return -(-whole // lanes) * lanes
+    pairs = itertools.permutations(shape, 2)
+    return min([whole // (a * b) * (-(-a // lanes) * lanes) * (-(-b // sublanes) * sublanes) for a, b in pairs])
 
 
 def _multiplications(rule: FactorRule, types: Sequence[TensorType]) -> int:

@@ -16,6 +16,11 @@ CHOICES = 16
 
 LANES = 128  # of a vector register: blocks of running totals are as wide. The compiler cuts longer windows by itself.
 
+# A register has 8 times LANES elements of any type up to 4 bytes; the compiler chooses which dims lie along it. Running totals of
+# 4,194,304 floats take, in thousand cycles: (32768, 128) 188, (262144, 16) 147, (1048576, 4) 224, (4194304, 1) 958. Other ops are
+# priced by their bytes: an FFT of (1048576, 4) takes no longer; to double one column takes 5 times as long, but is mostly fused,
+# and of 8,192 elements it takes 2.2 thousand cycles as (2, 4096), 2.0 as (8, 1024) (libtpu 0.0.52, v5e).
+SUBLANES = 8
 
 # A convolution reads and writes images whose features, or whose batch if that wastes less, fill LANES, while it multiplies.
 # Of fewer than 8 images, rows of 16 places and more are cut into more images, and put together again. Steps of two layers
@@ -54,6 +59,7 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
         slices_late=True,
         pad_passes=PAD_PASSES,
         lanes=LANES,
+        sublanes=SUBLANES,
         small_batch=SMALL_BATCH,
         cut_rows=CUT_ROWS,
         cut_passes=CUT_PASSES,

@@ -38,6 +38,11 @@ from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
 _SMALL = 1 << 17  # bytes of what may be written out to save a kernel
+
+# f32[262144, 16] takes 147 thousand cycles of a TPU v5e, 4.8 times reading it (libtpu 0.0.52); f32[64, 4096] on a CPU 1.1 ms, in
+# which two cores read it five times.
+_PASSES = 4.0
+
 _REDUCERS = {"sum": reduce_sum, "prod": reduce_prod, "max": reduce_max, "min": reduce_min}
 
 
@@ -88,6 +93,8 @@ def _cumulative(name: str, kind: str, scan: Callable[..., Any], combine: Op, acc
         samples=samples,
         batch=batch,
         partition=partition,
+        fills_registers=True,
+        passes=lambda in_types, params: _PASSES if in_types[0].shape[params["axis"]] > 1 else 0.0,
         **rules,
     )
     return op
