@@ -97,7 +97,7 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
     place = sharding if isinstance(sharding, Sharding) else NamedSharding(mesh, sharding)
     if isinstance(mesh, AbstractMesh):
         mesh = _on_devices_of(x, mesh, what)
-        place = NamedSharding(mesh, getattr(sharding, "spec", sharding))
+        place = NamedSharding(mesh, sharding.spec if isinstance(sharding, NamedSharding) else full)
     if PartitionSpec.UNCONSTRAINED in full:
         place = NamedSharding(mesh, PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full)))
     if not isinstance(x, Array):
