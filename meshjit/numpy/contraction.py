@@ -51,7 +51,7 @@ def dot_general(
 
     Operands of two dtypes are multiplied in the greater of them, so int4 weights go with bfloat16 activations: complex before
     floating before integer, then the one of the larger range, of more bits, the signed one. With `preferred_element_type` no
-    operand is rounded: float8_e4m3fn and float8_e5m2, of which neither holds the other's numbers, are multiplied in bfloat16."""
+    operand is rounded: float8_e4m3fn and float8_e5m2, of which neither holds the other's numbers, are multiplied in float16."""
     preferred = preferred_dtype(preferred_element_type)
     (lhs, rhs), weak = in_one_dtype(lhs, rhs, preferred)
     algorithm = algorithm_of(config.default_matmul_precision if precision is None else precision)
