@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.config import config
 from meshjit.core.types import bits_of, is_inexact, kind_of
 from meshjit.numpy.promote import (
     apply,
@@ -86,7 +87,9 @@ def multiply(x: Any, y: Any) -> Any:
 
 
 def _is_masked(number: Any, mask: Any) -> bool:
-    """Whether a product with a boolean may be 0 times infinity; of shapes that go together."""
+    """Whether a product with a boolean may be 0 times infinity; of dtypes and shapes that go together."""
+    if config.numpy_dtype_promotion == "strict" or config.numpy_rank_promotion != "allow":
+        return False
     pairs = zip(reversed(shape_of(number)), reversed(shape_of(mask)), strict=False)
     return is_inexact(dtype_of(number)) and all(m == n or 1 in (m, n) for m, n in pairs)
 
