@@ -14,12 +14,13 @@ import contextlib
 import difflib
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from meshjit.options import ACCEPTED, OPTIONS, TRACED, Option
-from meshjit.options.flags import program_arguments, read_flags, register_with_absl
+from meshjit.options.flags import read_flags, register_with_absl
 
 
 class _Overrides(threading.local):
@@ -148,7 +149,7 @@ class Config:
     def parse_flags_with_absl(self) -> None:
         """Set the options that this program's command line names: `--jax_enable_x64`, `--jax_num_cpu_devices=8`,
         `--nojax_debug_nans`. Other flags are left to the program. absl is not needed."""
-        for name, value in read_flags([*self._options.values()], program_arguments()):
+        for name, value in read_flags([*self._options.values()], sys.argv[1:]):
             self.update(name, value)
 
     def config_with_absl(self) -> None:

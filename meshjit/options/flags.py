@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
@@ -53,7 +52,3 @@ def register_with_absl(options: Sequence[Option], update: Update) -> None:
                 update(option.name, flags.FLAGS[name].value)
 
     app.call_after_init(take)
-
-
-def program_arguments() -> list[str]:
-    return sys.argv[1:]
