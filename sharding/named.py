@@ -50,7 +50,12 @@ class Sharding:
     @functools.cached_property
     def addressable_devices(self) -> frozenset[Any]:
         """The devices that belong to this process."""
-        return frozenset(device for device in self._device_assignment if is_addressable(device))
+        return frozenset(self._addressable_device_assignment)
+
+    @property
+    def _addressable_device_assignment(self) -> tuple[Any, ...]:
+        """Those of this process, in the order of the mesh; orbax asks for it."""
+        return tuple(device for device in self._device_assignment if is_addressable(device))
 
     @property
     def has_addressable_devices(self) -> bool:

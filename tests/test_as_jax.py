@@ -213,6 +213,16 @@ assert a.pv.shape == (3,) and b.pv is None and float(b.const) == 6 and c.pv.dtyp
 assert jax.Array.sum.__name__ and "reshape" in dir(jax.Array) and not hasattr(jax.Array, "nothing")
 from jax.experimental.sparse import BCOO
 assert not isinstance(x, BCOO)
+import jax.experimental.colocated_python as cp
+from jax.experimental.colocated_python import func, serialization
+from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManagerBase
+from jax.extend import ifrt_programs
+from jax.interpreters import pxla
+state = jax._src.distributed.global_state
+assert (state.client, state.process_id, state.num_processes) == (None, 0, 1)
+assert cp.colocated_python(lambda x: x + 1)(x)[0] == x[0] + 1 and serialization.DeviceList
+assert jax._src.tree_util.flatten_one_level({"a": [1]})[0] == ([1],)
+assert x.sharding._addressable_device_assignment == (jax.devices()[0],)
 assert "PjitFunction" in str(type(jax.jit(len))) and "PmapFunction" in str(type(jax.pmap(len)))
 """
 

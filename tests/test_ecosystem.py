@@ -1,4 +1,4 @@
-"""Libraries' own quick starts under `meshjit.as_jax`, beside JAX: optax, equinox, flax.nnx, einops, jaxtyping, chex.
+"""Libraries' own quick starts under `meshjit.as_jax`, beside JAX: optax, equinox, flax.nnx, orbax, einops, jaxtyping, chex.
 
 They are installed by `pip install -e ".[ecosystem]"`, JAX with them; MESHJIT_TEST_ECOSYSTEM may name another Python that has them."""
 

@@ -87,6 +87,7 @@ from meshjit.runtime._jaxlib.clients import (
 from meshjit.runtime._jaxlib.compiling import (
     compile as compile,  # noqa: E402
     deserialize as deserialize,  # noqa: E402
+    ifrt_programs as ifrt_programs,  # noqa: E402
     parse_module as parse_module,  # noqa: E402
     serialize as serialize,  # noqa: E402
 )
@@ -124,6 +125,7 @@ from meshjit.runtime._jaxlib.kernels import (
     register_kernel_type as register_kernel_type,  # noqa: E402
 )
 from meshjit.runtime._jaxlib.layouts import (
+    DeviceList as DeviceList,  # noqa: E402
     Layout as Layout,  # noqa: E402
     shared_layout as shared_layout,  # noqa: E402
 )

@@ -17,6 +17,8 @@ from meshjit.runtime._jaxlib.clients import is_absent
 from meshjit.runtime._jaxlib.kernels import prepare_kernels
 from meshjit.runtime._jaxlib.layouts import device_list
 
+ifrt_programs = _jax.ifrt_programs  # plugins' own programs, for Pathways
+
 
 def compile(  # noqa: A001
     client: Any,

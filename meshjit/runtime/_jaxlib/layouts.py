@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
+DeviceList = _jax.DeviceList
+
 
 class Aval:
     """All that jaxlib reads of an abstract value."""
@@ -58,7 +60,7 @@ class Layout(_jax.GSPMDSharding):
 
 @functools.lru_cache(maxsize=256)
 def device_list(row: tuple[Any, ...]) -> Any:
-    return _jax.DeviceList(row)
+    return DeviceList(row)
 
 
 @functools.lru_cache(maxsize=256)

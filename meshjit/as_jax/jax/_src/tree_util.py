@@ -5,6 +5,7 @@ from typing import Any
 
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib
+from meshjit.tree_util import flatten_one_level as flatten_one_level
 from meshjit.trees import USERS
 
 

@@ -1,0 +1,1 @@
+"""`jax.experimental.array_serialization`: what libraries derive from. `meshjit.checkpoints` saves and loads."""
