@@ -23,6 +23,7 @@ from meshjit.runtime.fast import fast_call
 from meshjit.runtime.placing import asarray_host, move, place
 from meshjit.runtime.shardings import fits, spelling_of
 from meshjit.trace import Tracer, active_trace
+from meshjit.trace.outlived import as_array
 from meshjit.tree_views import about_leaves, hidden_dims
 from meshjit.trees import WORDS as tree
 from sharding.mesh import AbstractMesh
@@ -155,6 +156,7 @@ class Compiled(Stage):
             )
         if in_tree != self.call.in_tree:
             raise TypeError(self._other_tree(args, kwargs))
+        leaves = [as_array(x) for x in leaves]
         shardings = dict(zip(self.kept, self.executable.in_shardings, strict=False))
         problems = [self._problem(i, leaf, shardings.get(i)) for i, leaf in enumerate(leaves)]
         types = [text for kind, text in filter(None, problems) if kind is TypeError]

@@ -24,6 +24,7 @@ from meshjit.runtime.assembling import make_array_from_process_local_data as _fr
 from meshjit.runtime.placing import device_put as _put_one
 from meshjit.trace import Tracer, active_trace
 from meshjit.trace.float0 import is_float0
+from meshjit.trace.outlived import as_array
 from meshjit.trace.shaped import shaped_array_of
 from meshjit.trees import USERS, WORDS as tree
 from sharding.axis_types import AxisType
@@ -141,6 +142,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
         with _jaxlib.asked_for(is_put=True):
             return _put_one(x)
     leaves, structure = tree.flatten(x)
+    leaves = [as_array(leaf) for leaf in leaves]
     places = _of_leaves(device, structure, "device_put's shardings", _is_place)
     donated = _of_leaves(donate, structure, "device_put's donate", _is_flag)
     aliases = _of_leaves(may_alias, structure, "device_put's may_alias", _is_flag)
@@ -240,6 +242,7 @@ def device_get(x: Any) -> Any:
     """The arrays of a tree as NumPy arrays, read-only; numbers, keys and traced values as they are (`jax.device_get`). Copies run
     side by side."""
     with _jaxlib.asked_for(is_put=False):
+        x = USERS.map(as_array, x)
         copy_to_host_async(x)
         return USERS.map(lambda v: v if isinstance(v, Tracer | PRNGKeyArray) or not hasattr(v, "__array__") else v.__array__(), x)
 

@@ -56,6 +56,7 @@ from meshjit.trace.float0 import is_float0, without_float0
 from meshjit.trace.members import is_checked
 from meshjit.trace.names import function_name
 from meshjit.trace.once import context_key, traced_once
+from meshjit.trace.outlived import as_array
 from meshjit.trace.refs import check_distinct, lend, refs_in
 from meshjit.trees import WORDS as tree
 from sharding.mesh import current_mesh, mesh_context
@@ -180,8 +181,11 @@ class Wrapped:
             if any(map(is_float0, leaves)):
                 plain = (args, kwargs) if config.disable_jit else self.without_float0(args, kwargs)
                 return (self._call_as_it_is if config.disable_jit else self._call_anyhow)(*plain), None
-            self._name_bad_leaf(args, kwargs)
-            raise
+            if not any(isinstance(x, Tracer) for x in leaves):
+                self._name_bad_leaf(args, kwargs)
+                raise
+            leaves = [as_array(x) for x in leaves]
+            keys = tuple([key_of_value(x) for x in leaves])
         key = (in_tree, keys, statics, mesh_context(), config.context())
         try:
             entry = self.cache.by_look.get(key)

@@ -29,10 +29,10 @@ from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, c
 from meshjit.trace.float0 import FLOAT0, float0_zeros, without_float0
 from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
 from meshjit.trace.names import function_name, parameter_names
+from meshjit.trace.outlived import array_of, is_usable, outlives
 from meshjit.trace.reads import global_values
 from meshjit.trace.refs import Held, content_of, refs_in
-from meshjit.trace.tracer import leaked
-from meshjit.trace.tracing import Trace, is_usable, stand_in_of
+from meshjit.trace.tracing import Trace, stand_in_of
 from meshjit.transform.derivable import derivable
 from meshjit.trees import USERS, WORDS as tree
 
@@ -220,7 +220,7 @@ def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rul
 
 def is_live(x: Any) -> bool:
     """Whether a rule can still use it: no Tracer of a trace that has ended or runs elsewhere, which a library may keep."""
-    return not isinstance(x, Tracer) or is_usable(x) or stand_in_of(x) is not None
+    return not isinstance(x, Tracer) or is_usable(x) or stand_in_of(x) is not None or outlives(x)
 
 
 def _trees(args: Sequence[Any], static: Sequence[int]) -> list[Any]:
@@ -349,7 +349,7 @@ def with_constants(program: Program, captured: Sequence[Any]) -> Program:
 def _constant(value: Any) -> Any:
     value = content_of(value) if isinstance(value, Ref) else value
     if isinstance(value, Tracer):
-        raise leaked(value)
+        value = array_of(value)
     return ops("constant")(value=np.asarray(value))
 
 

@@ -17,10 +17,11 @@ from meshjit.core.stored import types_in_wider
 from meshjit.core.varying import Axes
 from meshjit.trace.concrete import Copy, Value, type_and_weak
 from meshjit.trace.evaluators import run_op, run_program
+from meshjit.trace.outlived import array_of
 from meshjit.trace.refs import resolved
 from meshjit.trace.source import user_source
 from meshjit.trace.thread import active, traces
-from meshjit.trace.tracer import Tracer, leaked
+from meshjit.trace.tracer import Tracer
 from meshjit.trace.tracing import Trace, located
 
 
@@ -116,12 +117,11 @@ def bind_program(
         return list(trace.inline(trace.translated(program, mesh), operands, flags))
     if Ref.made:
         operands = resolved(operands)
-    _require_no_tracers(operands)
-    return list(run_program(program, operands, flags, mesh))
+    return list(run_program(program, _arrays(operands), flags, mesh))
 
 
 def _eager(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> Sequence[Value]:
-    _require_no_tracers(operands)
+    operands = _arrays(operands)
     infos = [type_and_weak(x) for x in operands]
     for value, info in zip(operands, infos, strict=True):
         if info is None:
@@ -138,7 +138,5 @@ def _eager(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
     return run_op(op, operands, params, weak)
 
 
-def _require_no_tracers(operands: Sequence[Value]) -> None:
-    for x in operands:
-        if isinstance(x, Tracer):
-            raise leaked(x)
+def _arrays(operands: Sequence[Value]) -> Sequence[Value]:
+    return [array_of(x) if isinstance(x, Tracer) else x for x in operands]

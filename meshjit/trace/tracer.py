@@ -6,7 +6,7 @@ explains why it is not a number where it is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -74,8 +74,18 @@ class Tracer:
         return self.variable.type.nbytes
 
     def __repr__(self) -> str:
+        if (kept := self._kept()) is not None:
+            return repr(kept)
         value = self.tracing.value(self.variable)
         return described(self) if value is None else f"{described(self)}({value})"
+
+    def __str__(self) -> str:
+        kept = self._kept()
+        return repr(self) if kept is None else str(kept)
+
+    def _kept(self) -> Any:
+        """The array that this is once its trace has ended (`trace/outlived.py`); None before, or where it is none."""
+        return self.tracing.kept_array(self) if self.tracing.ended else None
 
     def __hash__(self) -> int:
         raise TypeError(f"unhashable type: {described(self)}, {origin(self)}; traced values have no elements to hash")
@@ -89,9 +99,13 @@ class Tracer:
         if name in _OF_CONCRETE_ARRAYS:
             fix = "ask the result of the call; jit(f).lower(...).compile().output_shardings says where results will live"
             return getattr(self._array(ConcretizationTypeError, f".{name} was asked for", fix), name)
+        if not name.startswith("_") and (kept := self._kept()) is not None:
+            return getattr(kept, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> Any:
+        if (kept := self._kept()) is not None:
+            return kept.__reduce__()
         raise not_concrete(self, ConcretizationTypeError, "it was pickled", "return it and pickle the result")
 
     def __copy__(self) -> Tracer:

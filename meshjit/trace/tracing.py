@@ -53,10 +53,11 @@ from meshjit.trace.explicit import (
 from meshjit.trace.members import is_checked
 from meshjit.trace.memories import behind_memory, memory_in_type, note_inlined, note_memories
 from meshjit.trace.meshes import in_words_of, is_without_devices, why_apart
+from meshjit.trace.outlived import is_usable, kept_array, lifted
 from meshjit.trace.refs import Held, content_in
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.thread import active, innermost, pop, push, traces
-from meshjit.trace.tracer import Tracer, leaked, origin
+from meshjit.trace.tracer import Tracer, origin
 from meshjit.trace.values import Values
 from sharding.memory import DEVICE
 from sharding.mesh import named_mesh
@@ -72,7 +73,7 @@ class Trace:
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
         "stand_ins", "memories", "moved", "specs", "varying", "everywhere", "varied", "copies", "typed", "refs", "lent",
-        "alike",
+        "alike", "transparent",
     )  # fmt: skip
 
     @property
@@ -104,6 +105,7 @@ class Trace:
         self.refs: dict[int, Held] = {}  # by id: those made outside that the function reads or writes (`trace/refs.py`)
         self.lent: list[Ref] = []  # those whose contents are arguments
         self.stand_ins: dict[int, tuple[Value, Tracer]] = {}  # by id of an array, or of another trace's Tracer
+        self.transparent = knows  # JAX would run the function as it is
         outer = innermost()
         self.values = Values(self.builder, self.captured) if knows and (outer is None or outer.values is not None) else None
         # Of code for single devices: the mesh axes over which values vary (absent: over none), those over which all inputs do,
@@ -164,7 +166,8 @@ class Trace:
             stand_in = stand_in_of(value)
             if stand_in is not None:
                 return self.lift(stand_in)
-            require_live(value)
+            if not is_usable(value):
+                return lifted(self, value)
             return Tracer(self.capture(value, value.type), self, value.weak_type, value.source)
         if isinstance(value, np.ndarray | np.generic):
             if id(value) in self.paths:
@@ -373,6 +376,10 @@ class Trace:
         with active(None):
             return self.values.of(var, lambda eqn, operands: run_eqn(eqn, operands, self.mesh))
 
+    def kept_array(self, tracer: Tracer) -> Value | None:
+        """What Python kept of this trace, which has ended, as an array; None where it is none."""
+        return kept_array(tracer)
+
     def is_differentiated(self, var: Var) -> bool:
         """Whether a derivative with respect to the function's arguments goes through this value."""
         return self.values is None or self.values.is_differentiated(var)
@@ -406,16 +413,6 @@ def stand_in_of(value: Value) -> Tracer | None:
         if trace is not None and id(value) in trace.stand_ins:
             return trace.stand_ins[id(value)][1]
     return None
-
-
-def is_usable(tracer: Tracer) -> bool:
-    """Whether its trace is one of those that run here."""
-    return not tracer.tracing.ended and tracer.tracing in traces.stack
-
-
-def require_live(tracer: Tracer) -> None:
-    if not is_usable(tracer):
-        raise leaked(tracer)
 
 
 def located(error: TypeError, source: Source | None) -> TypeError:

@@ -25,7 +25,7 @@ Run = Callable[[Eqn, Sequence[Value]], Sequence[Value]]
 class Values:
     """Those of one trace, whose equations are in `builder`. `captured` are its outer values with their Vars, by id."""
 
-    __slots__ = ("_builder", "_captured", "_derived", "_makers", "_outer", "_values", "asked")
+    __slots__ = ("_builder", "_captured", "_derived", "_makers", "_outer", "_values", "asked", "outlived")
 
     def __init__(self, builder: Builder, captured: Captured, derived: bool = True) -> None:
         """`derived`: a derivative with respect to the inputs may be taken."""
@@ -33,6 +33,7 @@ class Values:
         self._outer: dict[Var, Any] = {}  # inputs and captured values: what they are outside, maybe a Tracer
         self._makers: dict[Var, int] = {}  # by which equation
         self._values: dict[Var, Value] = {}
+        self.outlived: dict[Var, Value] = {}  # arrays of values that Python kept when the trace had ended
         self.asked = False  # whether what was traced may be right for these values only
 
     def put(self, var: Var, outer: Any) -> None:

@@ -49,6 +49,11 @@ class ShapedArray(metaclass=_TypeMeta):
 max_dim, min_dim = max, min  # extents are numbers
 
 
+def is_constant_dim(d: Any) -> bool:
+    """Whether an extent is a number, as all are here."""
+    return True
+
+
 pytype_aval_mappings: dict[type, Any] = {np.ndarray: typeof}  # what libraries add to it is not read: see interpreters.xla
 
 

@@ -5,8 +5,10 @@ from typing import Any
 
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib
-from meshjit.tree_util import flatten_one_level as flatten_one_level
+from meshjit.tree_util import KeyEntry, flatten_one_level as flatten_one_level
 from meshjit.trees import USERS
+
+BuiltInKeyEntry = KeyEntry
 
 
 class _Registry:
