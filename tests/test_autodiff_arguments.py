@@ -161,6 +161,20 @@ def aux_of(x: Any) -> Any:
     return {**AUX, "traced": x * 2}
 
 
+def test_members_of_a_type_are_types() -> None:
+    """A ShapeDtypeStruct has no elements: what it says of all members, it says without the dim to each."""
+    seen = []
+
+    def f(x: Any, like: Any) -> Any:
+        seen.append(like)
+        return mnp.broadcast_to(x, like.shape).astype(like.dtype)
+
+    result = mj.vmap(f, in_axes=(0, -1))(np.arange(3.0), mj.ShapeDtypeStruct((2, 3), np.int32))
+    assert (seen, result.tolist(), result.dtype) == ([mj.ShapeDtypeStruct((2,), np.int32)], [[0, 0], [1, 1], [2, 2]], np.int32)
+    with pytest.raises(TypeError, match="ShapeDtypeStruct"):
+        mj.vmap(lambda x, like: x + like)(np.arange(3.0), mj.ShapeDtypeStruct((3,), np.int32))
+
+
 @pytest.mark.parametrize("jitted", [False, True])
 def test_aux_is_what_the_function_made_of_it(jitted: bool) -> None:
     found: list[Any] = []

@@ -114,11 +114,20 @@ def test_segments_are_jaxs():
     np.testing.assert_array_equal(segments.segment_prod(data, ids, 4), [0, 1, 20, 1])
     np.testing.assert_array_equal(segments.segment_max(data, ids, 4), [0, 1, 5, -np.inf])
     np.testing.assert_array_equal(segments.segment_min(data.astype(np.int32), ids, 4), [0, 1, 4, 2**31 - 1])
+
     np.testing.assert_array_equal(segments.segment_max(data > 0, ids, 4), [False, True, True, False])
     np.testing.assert_array_equal(segments.segment_sum(data, ids, 4, mode="clip"), [2, 1, 9, 3])
     np.testing.assert_array_equal(segments.segment_sum(data, np.array([0, 1, 1, 0, 2, 2])), [3, 3, 9])
     assert segments.segment_sum(np.zeros((3, 2), np.float32), np.zeros(3, np.int32), 0).shape == (0, 2)
     assert ops.segment_sum is segments.segment_sum
+
+
+def test_one_entry_is_that_of_every_id():
+    ids = np.array([0, 1, 1, 3])
+    np.testing.assert_array_equal(segments.segment_sum(2, ids, 5), [2, 4, 0, 2, 0])
+    np.testing.assert_array_equal(segments.segment_max(np.float32(3), ids, 5), [3, 3, -np.inf, 3, -np.inf])
+    np.testing.assert_array_equal(segments.segment_sum(np.ones((1, 2)), ids, 4), [[1, 1], [2, 2], [0, 0], [1, 1]])
+    np.testing.assert_array_equal(segments.segment_sum(2, ids[:0], 2), [0, 0])
 
 
 def test_rows_of_segments_stay():

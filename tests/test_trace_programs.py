@@ -170,6 +170,34 @@ def test_names_of_functions_and_hints() -> None:
     assert hint_of("params['w1'].x[0]") == "params_w1_x_0"
 
 
+class AnythingAsked:
+    """A callable that has every attribute, as a mock or a proxy of a remote object has."""
+
+    def __getattr__(self, name: str) -> AnythingAsked:
+        return self
+
+    def __call__(self, x: Any) -> Any:
+        return x * 2
+
+
+class Numbered:
+    def __init__(self) -> None:
+        self.__name__ = 3
+
+    def __call__(self, x: Any) -> Any:
+        return x * 2
+
+
+@pytest.mark.parametrize("kind", [AnythingAsked, Numbered])
+def test_objects_that_are_called_may_have_any_name(kind: type[Any]) -> None:
+    assert function_name(kind()) == kind.__name__
+    f = kind()
+    for transform in (mj.jit, mj.grad, mj.checkpoint, mj.jacfwd, mj.jacrev, mj.custom_jvp, mj.value_and_grad):
+        transform(f)
+    assert mj.jit(f)(1.0) == mj.grad(f)(1.0) == mj.jacrev(mj.checkpoint(f))(1.0) == 2
+    assert mj.vmap(f)(np.ones(2)).tolist() == [2, 2]
+
+
 # -- what a Tracer is not
 
 

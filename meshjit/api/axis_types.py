@@ -10,6 +10,7 @@ from meshjit.api.constraint import reshard
 from meshjit.api.out_sharding import axes_typed
 from meshjit.trace import Tracer, active_trace
 from meshjit.trace.explicit import governing, sharding_in_type
+from meshjit.trace.names import wraps
 from meshjit.trees import WORDS as tree
 from sharding.axis_types import AxisType
 from sharding.current import set_mesh
@@ -26,7 +27,7 @@ def auto_axes(f: Function | None = None, /, *, axes: str | tuple[str, ...] | Non
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
 
-    @functools.wraps(f)
+    @wraps(f)
     def with_auto_axes(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.pop("out_sharding", None) if out_sharding is None else out_sharding
         if target is None:
@@ -49,7 +50,7 @@ def explicit_axes(f: Function | None = None, /, *, axes: str | tuple[str, ...] |
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
 
-    @functools.wraps(f)
+    @wraps(f)
     def with_explicit_axes(*args: Any, **kwargs: Any) -> Any:
         placed = kwargs.pop("in_sharding", None) if in_sharding is None else in_sharding
         if placed is None:

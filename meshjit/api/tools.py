@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import platform
 import sys
 from collections.abc import Callable, Hashable, Sequence
@@ -23,6 +22,7 @@ from meshjit.runtime import _jaxlib, client
 from meshjit.trace import Trace, active_trace, named_scope
 from meshjit.trace.explicit import visible_sharding, without_devices
 from meshjit.trace.members import member_axis
+from meshjit.trace.names import function_name, wraps
 from meshjit.trace.refs import value_of
 from meshjit.trace.shaped import shaped_array_of
 from meshjit.trace.types import AbstractRef, ShapedArray
@@ -88,7 +88,7 @@ def _with_stand_ins(fun: Callable[..., Any]) -> Callable[..., Any]:
     if own is not None and "stand_ins" in own:
         return own["stand_ins"]
 
-    @functools.wraps(fun, updated=())
+    @wraps(fun, updated=())
     def standing_in(*args: Any, **kwargs: Any) -> Any:
         return tree.map(_stand_in, fun(*args, **kwargs))
 
@@ -120,7 +120,7 @@ def make_jaxpr(
     with their sizes: the member's numbers become further inputs. Source: `jax.make_jaxpr`."""
     wrapped = Wrapped(fun, static_argnums=static_argnums, abstracted_axes=abstracted_axes)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def make(*args: Any, **kwargs: Any) -> Any:
         with contextlib.ExitStack() as stack:
             outer = Trace("axis_env")
@@ -137,4 +137,4 @@ def make_jaxpr(
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
     """fun, whose ops carry `name` (by default its own) in printed Programs, reports and profiles."""
-    return functools.wraps(fun)(named_scope(name or fun.__name__)(fun))
+    return wraps(fun)(named_scope(name or function_name(fun))(fun))

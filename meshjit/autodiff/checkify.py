@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -34,7 +33,7 @@ from meshjit.trace import (
     user_source,
 )
 from meshjit.trace.float0 import without_float0
-from meshjit.trace.names import function_name
+from meshjit.trace.names import function_name, wraps
 from meshjit.transform.checkify import Kind, checkify as checkify_program, first_error, next_code, values_of
 from meshjit.transform.checks import (
     CATEGORIES,
@@ -134,7 +133,7 @@ def checkify(f: Callable[..., Any], errors: Collection[ErrorCategory] = user_che
         raise ValueError(f"checkify: errors has {unknown[0]}\n  fix: some of user_checks, nan_checks, div_checks, index_checks")
 
     @boundary
-    @functools.wraps(f)
+    @wraps(f)
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         args, kwargs = without_float0((args, kwargs))
         leaves, structure, names = named_leaves(f, args, kwargs)

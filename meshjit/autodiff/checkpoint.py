@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.region import run_regions
 from meshjit.trace import argument_of, as_operand, bind, function_name, line_of, user_source
 from meshjit.trace.float0 import without_float0
-from meshjit.trace.names import hint_of, parameter_names
+from meshjit.trace.names import hint_of, parameter_names, wraps
 from meshjit.trace.once import traced_once
 from meshjit.trace.refs import store_outputs
 from meshjit.trace.types import ShapedArray
@@ -51,7 +50,7 @@ def checkpoint(
     by_name = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
     barrier = bool(prevent_cse) if isinstance(prevent_cse, bool) else any(prevent_cse)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         names = parameter_names(fun, len(args)) if by_name else []
         named_places = {i for i, name in enumerate(names) if name in by_name}
@@ -60,7 +59,7 @@ def checkpoint(
         settings = {name: kwargs.pop(name) for name in by_name & set(kwargs)}
         dynamic, kwargs = without_float0((tuple(x for i, x in enumerate(args) if i not in fixed), kwargs))
 
-        @functools.wraps(fun)
+        @wraps(fun)
         def of_arrays(*arrays: Any, **named: Any) -> Any:
             rest = iter(arrays)
             return fun(*(x if i in fixed else next(rest) for i, x in enumerate(args)), **named, **settings)

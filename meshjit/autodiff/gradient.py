@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Call, Function, call_of, check_function, gradients, run
 from meshjit.core.types import is_inexact
 from meshjit.trace import line_of, user_source
-from meshjit.trace.names import function_name
+from meshjit.trace.names import function_name, wraps
 from meshjit.transform.transpose import gradient
 
 
@@ -32,7 +31,7 @@ def grad(
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def gradient_of(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
@@ -47,7 +46,7 @@ def value_and_grad(
     check_function(fun, "grad")
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         positions = positions_of(fun, argnums, len(args), "grad")
         call = call_of(fun, args, kwargs, "grad", distinct(positions), has_aux)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from meshjit.autodiff.products import linearized, pulled_back
 from meshjit.autodiff.vectorize import vmap
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.trace.float0 import is_float0
+from meshjit.trace.names import wraps
 from meshjit.trees import WORDS as tree
 
 
@@ -27,7 +27,7 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     check_function(fun, "jacfwd")
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         positions = positions_of(fun, argnums, len(args), "jacfwd")
         call = call_of(fun, args, kwargs, "jacfwd", positions, has_aux)
@@ -75,7 +75,7 @@ def jacrev(
     check_function(fun, "jacrev")
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         positions = positions_of(fun, argnums, len(args), "jacrev")
         call = call_of(fun, args, kwargs, "jacrev", positions, has_aux)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit import numpy as mnp
+from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.core.program import Program
 from meshjit.core.ref import Ref
 from meshjit.core.region import programs_of
 from meshjit.core.types import TensorType
+from meshjit.numpy.promote import normal_axis
 from meshjit.trace import Argument, Traced, argument_of, line_of, user_source
 from meshjit.trace.float0 import float0_zeros, is_float0, with_float0_shapes
 from meshjit.trace.members import member_axis
-from meshjit.trace.names import function_name
+from meshjit.trace.names import function_name, wraps
 from meshjit.trace.refs import borrowed, check_distinct, content_of, is_slot, lend, refs_in, store_outputs, type_of_ref
 from meshjit.transform.batch import batch
 from meshjit.tree_views import hidden_dims
@@ -55,13 +56,13 @@ def vmap(
         raise TypeError(f"vmap: in_axes must be an int, None or a tuple with one entry per argument, got {in_axes!r}")
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if Ref.made and (refs := _mapped_refs(in_axes, args, kwargs)):
             return _of_contents(refs)(*lend(args, refs), **lend(kwargs, refs))
         leaves, in_tree, names = named_leaves(fun, args, kwargs)
         axes = _argument_axes(in_axes, args) + [0] * len(tree.leaves(kwargs))
-        leaves, axes = map(list, zip(*map(_member_of_float0, leaves, axes), strict=True)) if leaves else ([], [])
+        leaves, axes = map(list, zip(*map(_member_without_elements, leaves, axes), strict=True)) if leaves else ([], [])
         shared = [x for x, d in zip(leaves, axes, strict=True) if d is None]
         positional = len(tree.leaves(args))
         arguments = [
@@ -99,7 +100,7 @@ def vmap(
     def _of_contents(refs: dict[int, tuple[Ref, int]]) -> Function:
         """The same for arguments in which these refs, with the dims that are mapped over, are lent."""
 
-        @functools.wraps(fun)
+        @wraps(fun)
         def of_members(*args: Any, **kwargs: Any) -> Any:
             (args, kwargs), own = borrowed((args, kwargs))
             return fun(*args, **kwargs), [content_of(ref) for ref in own]
@@ -142,12 +143,13 @@ def _check_own_refs(traced: Traced) -> None:
         )
 
 
-def _member_of_float0(x: Any, axis: int | None) -> tuple[Any, int | None]:
-    """An argument's leaf and its batch dim; what has no elements is the same for all members."""
-    if not is_float0(x) or axis is None:
+def _member_without_elements(x: Any, axis: int | None) -> tuple[Any, int | None]:
+    """An argument's leaf and its batch dim; what has no elements, float0 or a type alone, is the same for all members."""
+    if axis is None or not (is_float0(x) or isinstance(x, ShapeDtypeStruct)):
         return x, axis
-    dim = axis % x.ndim
-    return float0_zeros((*x.shape[:dim], *x.shape[dim + 1 :])), None
+    dim = normal_axis(axis, len(x.shape))
+    shape = (*x.shape[:dim], *x.shape[dim + 1 :])
+    return float0_zeros(shape) if is_float0(x) else ShapeDtypeStruct(shape, x.dtype), None
 
 
 _FIX = "in_axes=None for an argument that all members share; such arguments may be anything"

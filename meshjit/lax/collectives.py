@@ -18,6 +18,7 @@ from meshjit.core.promotion import is_python_number
 from meshjit.lax import device_collectives as of_devices
 from meshjit.lax.device_collectives import Devices, devices_of
 from meshjit.lax.slicing import dynamic_index_in_dim
+from meshjit.numpy.named_axes import over
 from meshjit.numpy.promote import cast, normal_axis, ops, shape_of, value
 from meshjit.trace import Tracer, bind
 from meshjit.trace.members import DeviceAxis, MemberAxis, find_axis
@@ -172,6 +173,7 @@ def _extreme(name: str, op: str, bits: str) -> Callable[..., Any]:
 
 pmax = _extreme("pmax", "reduce_max", "reduce_or")
 pmin = _extreme("pmin", "reduce_min", "reduce_and")
+over.update(reduce_sum=psum, reduce_max=pmax, reduce_min=pmin)
 
 
 # -- the values of other members

@@ -28,7 +28,7 @@ from meshjit.ops.control.custom import closed_over
 from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program
 from meshjit.trace.float0 import FLOAT0, float0_zeros, without_float0
 from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
-from meshjit.trace.names import function_name, parameter_names
+from meshjit.trace.names import function_name, parameter_names, wraps
 from meshjit.trace.outlived import array_of, is_usable, outlives
 from meshjit.trace.reads import global_values
 from meshjit.trace.refs import Held, content_of, refs_in
@@ -75,7 +75,7 @@ class CustomFunction:
     """A function with rules of its own. Its attributes are those of the function."""
 
     def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> None:
-        functools.update_wrapper(self, fun)
+        wraps(fun)(self)
         self.fun = fun
         names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
         parameters = list(inspect.signature(fun).parameters) if names else []

@@ -34,7 +34,7 @@ from meshjit.lax.written_back import with_slots, written_back
 from meshjit.numpy.promote import cast, ops
 from meshjit.trace import Argument, Tracer
 from meshjit.trace.float0 import float0_zeros, is_float0
-from meshjit.trace.names import function_name
+from meshjit.trace.names import function_name, wraps
 from meshjit.trace.refs import resolved
 from meshjit.tree_views import tangents
 from meshjit.trees import WORDS, WORDS as tree
@@ -269,7 +269,7 @@ def custom_gradient(fun: Function) -> custom_vjp:
     cotangent per argument, a tuple if there are several (`jax.custom_gradient`). The rule may use what fun computed."""
 
     @custom_vjp
-    @functools.wraps(fun)
+    @wraps(fun)
     def value_of(*args: Any, **kwargs: Any) -> Any:
         return fun(*args, **kwargs)[0]
 

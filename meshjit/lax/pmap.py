@@ -20,7 +20,7 @@ from meshjit.runtime.array import Array
 from meshjit.runtime.client import devices as all_devices, process_count
 from meshjit.trace import active_trace, line_of, user_source
 from meshjit.trace.members import device_axis_names
-from meshjit.trace.names import function_name
+from meshjit.trace.names import function_name, wraps
 from meshjit.trees import WORDS as tree
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding
@@ -77,7 +77,7 @@ class Pmapped:
     ) -> None:  # fmt: skip
         if not callable(fun):
             raise TypeError(f"pmap needs a function, was given {type(fun).__name__}: {fun!r:.60}")
-        functools.update_wrapper(self, fun)
+        wraps(fun)(self)
         if devices is not None and not len(devices):
             raise ValueError("pmap: devices is empty\n  fix: at least one device, or None for the first ones")
         self.fun, self.axis_name, self.in_axes, self.out_axes = fun, axis_name, in_axes, out_axes

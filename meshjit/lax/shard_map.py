@@ -33,7 +33,7 @@ from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operan
 from meshjit.trace.explicit import governing, visible_sharding
 from meshjit.trace.float0 import float0_zeros, is_float0
 from meshjit.trace.members import device_axes, device_axis_names
-from meshjit.trace.names import function_name
+from meshjit.trace.names import function_name, wraps
 from meshjit.trace.once import traced_once
 from meshjit.trees import WORDS as tree
 from sharding.axes import name_of
@@ -124,7 +124,7 @@ def map_shards(settings: Settings, f: Function) -> Function:
         raise TypeError(f"shard_map needs a function, was given {type(f).__name__}: {f!r:.60}")
 
     @boundary
-    @functools.wraps(f)
+    @wraps(f)
     def mapped(*args: Any) -> Any:
         return _with_refs(settings, f, args) if has_sharded_refs(args) else _Call(f, settings, args).run()
 

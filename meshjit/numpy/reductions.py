@@ -13,6 +13,7 @@ from meshjit.core.promotion import canonical, is_python_number
 from meshjit.core.types import DTYPES, is_inexact, is_integer, kind_of
 from meshjit.numpy import elementwise, ufuncs
 from meshjit.numpy.arguments import check_not_empty
+from meshjit.numpy.named_axes import reduced_over, size_of, without_names
 from meshjit.numpy.promote import (
     asarray,
     broadcast_to,
@@ -37,10 +38,12 @@ from meshjit.trace import bind, line_of, user_source
 
 def _reduced(op: str, x: Any, axis: Any, keepdims: bool, where: Any, identity: Any) -> Any:
     x = asarray(x)
+    names, axis = without_names(axis)
     axes = normal_axes(axis, len(shape_of(x)))
     if where is not None:
         x = ufuncs.where(selection(where), x, cast(identity, dtype_of(x)))
     result = bind(ops(op), x, axes=axes, weak_type=False) if axes else fresh(cast(x, dtype_of(x)))
+    result = reduced_over(op, result, names) if names else result
     return expand_dims(result, axes) if keepdims and axes else result
 
 
@@ -105,7 +108,7 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Any:
         no_out(name, out)
-        axes = normal_axes(axis, len(shape_of(a)))
+        axes = normal_axes(without_names(axis)[1], len(shape_of(a)))
         if where is not None and initial is None:
             raise ValueError(
                 f"{name} with where= needs initial=, its value where nothing is selected\n  at {line_of(user_source())}"
@@ -137,7 +140,7 @@ def _complex_extreme(extreme: Any, x: Any, axis: Any, keepdims: bool, highest: b
     imag = extreme(ufuncs.where(ufuncs.equal(parts[0], real), parts[1], least), axis, keepdims=True)
     imag = ufuncs.where(ufuncs.isnan(real), np.nan, imag)
     result = bind(ops("complex"), *(cast(part, parts[0].dtype) for part in (real, imag)))
-    axes = normal_axes(axis, len(shape_of(x)))
+    axes = normal_axes(without_names(axis)[1], len(shape_of(x)))
     return result if keepdims else reshape(result, _left(shape_of(x), axes))
 
 
@@ -168,7 +171,8 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 def _count(x: Any, axis: Any) -> float:
     """How many elements are reduced; a float, since i32 does not hold the number of all large arrays."""
-    return float(math.prod(shape_of(x)[d] for d in normal_axes(axis, len(shape_of(x)))))
+    names, axis = without_names(axis)
+    return float(math.prod(shape_of(x)[d] for d in normal_axes(axis, len(shape_of(x)))) * size_of(names))
 
 
 def mean(
@@ -357,7 +361,7 @@ def logsumexp(
     terms = terms if where is None else ufuncs.where(where, terms, 0)
     total = sum(terms, axis=axis, keepdims=True)
     result = ufuncs.add(ufuncs.log(ufuncs.absolute(total) if return_sign else total), shift)
-    axes = normal_axes(axis, len(shape_of(a)))
+    axes = normal_axes(without_names(axis)[1], len(shape_of(a)))
     kept = tuple((1 if keepdims else None) if d in axes else n for d, n in enumerate(shape_of(terms)))
     shape = tuple(n for n in kept if n is not None)
     return (reshape(result, shape), reshape(ufuncs.sign(total), shape)) if return_sign else reshape(result, shape)

@@ -33,7 +33,8 @@ def _segment(name: str) -> Any:
     ) -> Any:
         if bucket_size is not None and bucket_size < 1:
             raise ValueError(f"segment_{name}: bucket_size is {bucket_size}, it must be positive")
-        data, ids = asarray(data), asarray(segment_ids)
+        ids = asarray(segment_ids)
+        data = _one_for_each(asarray(data), ids)
         rank = _check_ids(f"segment_{name}", data, ids)
         count = _count(f"segment_{name}", ids, num_segments)
         dtype = dtype_of(data)
@@ -61,11 +62,18 @@ def _segment(name: str) -> Any:
 _EMPTY = {"sum": "0", "prod": "1", "min": "the highest value of the dtype", "max": "the lowest value of the dtype"}
 _DOC = """`jax.ops.segment_{name}`: rows of `data` with one segment id reduced to one row.
 
-data [*ids, ...], segment_ids of integers [*ids] (usually one dim), the result [num_segments, ...] in data's dtype.
+data [*ids, ...], segment_ids of integers [*ids] (usually one dim), the result [num_segments, ...] in data's dtype. A number,
+or one row, is that of every id.
 A segment without rows is {empty}. Ids out of range, also negative ones, are left out unless `mode` says otherwise.
 num_segments: by default the highest id plus one, for which the ids must be concrete. indices_are_sorted and
 unique_indices are promises. bucket_size is accepted; sums need no buckets here.
 """
+
+
+def _one_for_each(data: Any, ids: Any) -> Any:
+    """One entry for all ids, a number or a single row, as many times as there are ids."""
+    shape = shape_of(data)
+    return broadcast_to(data, (*shape_of(ids), *shape[1:])) if len(shape_of(ids)) == 1 and shape[:1] in ((), (1,)) else data
 
 
 def _check_ids(name: str, data: Any, ids: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -9,11 +10,19 @@ from typing import Any
 
 
 def function_name(fun: Any) -> str:
-    """`loss`, for a lambda `lambda`; looks through functools.partial."""
-    while hasattr(fun, "func"):
+    """`loss`, for a lambda `lambda`; looks through functools.partial. Objects that are called have the name of their class."""
+    while isinstance(fun, functools.partial):
         fun = fun.func
-    name = getattr(fun, "__name__", None) or type(fun).__name__
+    own = getattr(fun, "__name__", None)
+    name = own if isinstance(own, str) and own else type(fun).__name__
     return re.sub(r"\W+", "_", name).strip("_") or "function"
+
+
+def wraps(fun: Callable[..., Any], updated: tuple[str, ...] = ("__dict__",)) -> Callable[[Any], Any]:
+    """`functools.wraps`, also of an object that is called and has something else for a name, or whatever it is asked for."""
+    kinds = {"__name__": str, "__qualname__": str, "__annotations__": dict}
+    fitting = [n for n in functools.WRAPPER_ASSIGNMENTS if isinstance(getattr(fun, n, None), kinds.get(n, object))]
+    return functools.wraps(fun, fitting, updated)
 
 
 def hint_of(name: str) -> str:
