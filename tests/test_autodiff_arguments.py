@@ -171,6 +171,9 @@ def test_members_of_a_type_are_types() -> None:
 
     result = mj.vmap(f, in_axes=(0, -1))(np.arange(3.0), mj.ShapeDtypeStruct((2, 3), np.int32))
     assert (seen, result.tolist(), result.dtype) == ([mj.ShapeDtypeStruct((2,), np.int32)], [[0, 0], [1, 1], [2, 2]], np.int32)
+    assert mj.vmap(lambda like: mnp.ones(like.shape))(mj.ShapeDtypeStruct((4, 2), np.int32)).shape == (4, 2)
+    with pytest.raises(ValueError, match=r"vmap needs one batch extent, found \{'like': 4, 'x': 3\}"):
+        mj.vmap(f)(np.arange(3.0), mj.ShapeDtypeStruct((4,), np.int32))
     with pytest.raises(TypeError, match="ShapeDtypeStruct"):
         mj.vmap(lambda x, like: x + like)(np.arange(3.0), mj.ShapeDtypeStruct((3,), np.int32))
 

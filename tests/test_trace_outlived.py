@@ -162,3 +162,23 @@ def test_leaks_are_not_said_of_what_stays_usable() -> None:
         np.testing.assert_array_equal(kept[0], [1, 1, 1])
         with pytest.raises(UnexpectedTracerError, match="something still refers to a value of it"):
             mj.vmap(lambda x: (kept.append(x), x)[1])(mnp.ones(2))
+
+
+def test_what_a_ref_held_is_what_it_held_then() -> None:
+    ref, kept = mj.new_ref(mnp.ones(2)), []
+
+    def f(x: Any) -> Any:
+        kept[:] = [ref[...] * 3]
+        return x
+
+    mj.grad(f)(1.0)
+    ref[...] = mnp.zeros(2)
+    np.testing.assert_array_equal(kept[0], [3, 3])
+
+    def outer(x: Any) -> Any:
+        mj.grad(f)(x)
+        ref[...] = mnp.full(2, 7.0)
+        return kept[0] + x
+
+    with pytest.raises(UnexpectedTracerError, match="which has ended"):
+        mj.jit(outer)(1.0)

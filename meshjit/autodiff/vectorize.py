@@ -62,6 +62,7 @@ def vmap(
             return _of_contents(refs)(*lend(args, refs), **lend(kwargs, refs))
         leaves, in_tree, names = named_leaves(fun, args, kwargs)
         axes = _argument_axes(in_axes, args) + [0] * len(tree.leaves(kwargs))
+        sizes = _extents_of_types(leaves, names, axes)
         leaves, axes = map(list, zip(*map(_member_without_elements, leaves, axes), strict=True)) if leaves else ([], [])
         shared = [x for x, d in zip(leaves, axes, strict=True) if d is None]
         positional = len(tree.leaves(args))
@@ -72,7 +73,8 @@ def vmap(
         ]
         mapped_ones = [(d, hidden) for d, hidden in zip(axes, hidden_dims(in_tree), strict=True) if d is not None]
         dims = [_dim(d, a, a.type.rank - hidden) for (d, hidden), a in zip(mapped_ones, arguments, strict=True)]
-        size = _batch_size(dims, arguments, axis_size)
+        sizes |= {a.name: a.type.shape[d] for a, d in zip(arguments, dims, strict=True)}
+        size = _batch_size(sizes, axis_size)
         members, spread = [a.without_dim(d) for a, d in zip(arguments, dims, strict=True)], _spread(arguments, dims)
         operands = operands_of([x for x, d in zip(leaves, axes, strict=True) if d is not None], arguments)
         if axis_name is not None:  # the members' numbers are one more argument
@@ -141,6 +143,12 @@ def _check_own_refs(traced: Traced) -> None:
             f"  at {line_of(user_source())}\n"
             "  fix: give the function a Ref with one element for each member as an argument, or return the value"
         )
+
+
+def _extents_of_types(leaves: Sequence[Any], names: Sequence[str], axes: Sequence[int | None]) -> dict[str, int]:
+    """The batch's extent in mapped arguments that are types alone, by their names."""
+    types = [(x, n, d) for x, n, d in zip(leaves, names, axes, strict=True) if d is not None and isinstance(x, ShapeDtypeStruct)]
+    return {n: x.shape[normal_axis(d, len(x.shape))] for x, n, d in types}
 
 
 def _member_without_elements(x: Any, axis: int | None) -> tuple[Any, int | None]:
@@ -220,8 +228,8 @@ def _dim(dim: int, argument: Argument, rank: int) -> int:
     return dim % rank
 
 
-def _batch_size(dims: Sequence[int | None], arguments: Sequence[Argument], axis_size: int | None) -> int:
-    sizes = {a.name: a.type.shape[d] for d, a in zip(dims, arguments, strict=True) if d is not None}
+def _batch_size(sizes: dict[str, int], axis_size: int | None) -> int:
+    """The one extent that all arguments have, by their names."""
     if axis_size is not None:
         sizes["axis_size"] = axis_size
     if len(set(sizes.values())) != 1:

@@ -13,6 +13,7 @@ from typing import Any
 from meshjit.core.effects import is_pure
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.ref import Ref
 from meshjit.trace.evaluators import run_op
 from meshjit.trace.thread import active, traces
 from meshjit.trace.tracer import Tracer, leaked
@@ -77,7 +78,7 @@ def outlives(tracer: Tracer) -> bool:
 
 
 def _part_of(tracer: Tracer) -> tuple[Program, list[Value]] | None:
-    """The equations that it depends on, and what they read from around the function; None where they read an argument."""
+    """The equations that it depends on, and what they read from around the function; None where that is an argument or a Ref."""
     trace = tracer.tracing
     if not (trace.ended and trace.transparent):
         return None
@@ -89,6 +90,8 @@ def _part_of(tracer: Tracer) -> tuple[Program, list[Value]] | None:
     while waiting:
         var = waiting.pop()
         if var in around:
+            if type(around[var]) is Ref:  # whose content may be another one by now
+                return None
             read[var] = around[var]
         elif var not in makers or not is_pure(trace.builder.eqns[makers[var]]):
             return None

@@ -1,7 +1,9 @@
-"""`jax.experimental.sparse`: classes for isinstance and annotations. meshjit has no sparse arrays, so there are no instances."""
+"""`jax.experimental.sparse`: names that libraries import. meshjit has no sparse arrays, so there are no instances."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from meshjit.missing import explain as _explain
@@ -25,6 +27,16 @@ class BCOO(JAXSparse):
 
 class BCSR(JAXSparse):
     """Sparse matrices of rows with their indices."""
+
+
+def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., Any]:
+    """Libraries decorate functions with it that they may never call: a call is refused."""
+
+    @functools.wraps(f)
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        _refuse("sparsify")
+
+    return refused
 
 
 def _refuse(name: str) -> NoReturn:
