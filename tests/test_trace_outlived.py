@@ -165,7 +165,8 @@ def test_leaks_are_not_said_of_what_stays_usable() -> None:
 
 
 def test_what_a_ref_held_is_what_it_held_then() -> None:
-    ref, kept = mj.new_ref(mnp.ones(2)), []
+    ref: Any = mj.new_ref(mnp.ones(2))
+    kept: list[Any] = []
 
     def f(x: Any) -> Any:
         kept[:] = [ref[...] * 3]
