@@ -13,6 +13,7 @@ from meshjit.lax.elementwise import stop_gradient
 from meshjit.nn.normalizing import softmax
 from meshjit.numpy.promote import cast, dtype_of, shape_of
 from meshjit.numpy.reductions import logsumexp
+from meshjit.runtime.composed import composed
 from meshjit.trace import line_of, user_source
 
 
@@ -146,3 +147,6 @@ def _allowed(t: int, s: int, mask: Any, causal: bool, queries: Any, keys: Any, w
     for part in parts:
         result = part if result is None else mnp.logical_and(result, part)
     return result
+
+
+composed(globals())

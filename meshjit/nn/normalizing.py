@@ -10,6 +10,7 @@ from meshjit import numpy as mnp
 from meshjit.core.types import is_inexact
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, ops
 from meshjit.numpy.reductions import selection
+from meshjit.runtime.composed import composed
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -63,3 +64,6 @@ def standardize(
         variance = variance if algorithm == "stable" else mnp.maximum(variance - mnp.square(mean), 0)
     mean = mnp.mean(x, axis=axis, keepdims=True, where=where) if mean is None else mean
     return (x - mean) * apply("rsqrt", variance + epsilon)
+
+
+composed(globals())

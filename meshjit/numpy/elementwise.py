@@ -45,6 +45,7 @@ from meshjit.numpy.ufuncs import (
     trunc,
     where,
 )
+from meshjit.runtime.composed import composed
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -320,3 +321,6 @@ def nextafter(x1: Any, x2: Any) -> Any:
     tiny = bind(ops("bitcast_convert"), cast(1, kind), dtype=dtype)
     moved = where(equal(x1, 0), copysign(tiny, x2), moved)
     return where(equal(x1, x2), x2, where(logical_or(isnan(x1), isnan(x2)), np.nan, moved))
+
+
+composed(globals(), "logaddexp logaddexp2 hypot nan_to_num")

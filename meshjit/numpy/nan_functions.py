@@ -10,6 +10,7 @@ from meshjit.core.types import is_inexact
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.promote import asarray, cast, dtype_of
 from meshjit.numpy.quantiles import nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile
+from meshjit.runtime.composed import composed
 
 
 def _without(x: Any, fill: Any) -> Any:
@@ -101,3 +102,6 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = No
 
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
     return reductions.cumprod(_without(a, 1), axis, dtype, out)
+
+
+composed(globals())

@@ -25,6 +25,11 @@ def active_tests() -> list[tuple[str, Test]]:
     return [*tests, ("infinity", np.isinf)] if config.debug_infs else tests
 
 
+def kind_in(results: Sequence[Array]) -> str | None:
+    """What one of the results holds that is looked for: "NaN", "infinity"; None where none does."""
+    return next((kind for kind, test in active_tests() if any(_holds(x, test) for x in results)), None)
+
+
 def check_results(
     title: str,
     results: Sequence[Array],

@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit import lax, numpy as mnp
 from meshjit.custom_derivatives import custom_jvp
+from meshjit.runtime.composed import as_one, composed
 from meshjit.scipy.faddeeva import horner, real_operand, widened
 from meshjit.scipy.operands import floats
 from meshjit.scipy.special import digamma, gammaln, ndtr
@@ -54,6 +55,7 @@ def _expn(n: Any, x: Any) -> Any:
 
 
 @custom_jvp
+@as_one
 def expn(n: Any, x: Any) -> Any:
     """The exponential integral E_n(x) = ∫ exp(-x t) / t^n dt from 1 on, n a whole number from 0 on; differentiable by x."""
     return _expn(*floats(n, real_operand(x)))
@@ -98,6 +100,7 @@ def _expi(x: Any) -> Any:
 
 
 @custom_jvp
+@as_one
 def expi(x: Any) -> Any:
     """The exponential integral Ei(x): that of exp(t) / t from -inf to x, the principal value across 0."""
     return _expi(real_operand(x))
@@ -126,6 +129,7 @@ def _sici(x: Any) -> Any:
 
 
 @custom_jvp
+@as_one
 def sici(x: Any) -> tuple[Any, Any]:
     """The sine integral Si(x) and the cosine integral Ci(x), for negative x that of -x."""
     return _sici(real_operand(x))
@@ -160,6 +164,7 @@ def _spence(x: Any) -> Any:
 
 
 @custom_jvp
+@as_one
 def spence(x: Any) -> Any:
     """The dilogarithm of 1 - x: ∫ log t / (1 - t) dt from 1 to x; nan where x is negative or inf."""
     return _spence(real_operand(x))
@@ -195,6 +200,7 @@ def _owens_integral(h: Any, a: Any) -> Any:
 
 
 @custom_jvp
+@as_one
 def owens_t(h: Any, a: Any) -> Any:
     """Owen's T: the probability that X > h and 0 < Y < a X, for two independent standard normal numbers."""
     return _owens_t(*(real_operand(x) for x in floats(h, a)))
@@ -210,3 +216,6 @@ def _by_slope(h: Any, a: Any) -> Any:
 
 
 owens_t.defjvps(lambda t, y, h, a: t * _by_height(h, a), lambda t, y, h, a: t * _by_slope(h, a))
+
+
+composed(globals())

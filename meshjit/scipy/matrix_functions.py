@@ -14,6 +14,7 @@ from meshjit.lax import branches, elementwise, linalg as lax_linalg, loops
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.promote import promoted, shape_of
 from meshjit.ops.base.families import part_dtype
+from meshjit.runtime.composed import composed
 from meshjit.scipy.matrix_forms import as_complex, product, refuse, schur
 
 # -- the exponential, by Padé's approximation of A / 2^s, squared s times (Higham 2005)
@@ -193,3 +194,6 @@ def _sylvester_eigen(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any]:
     (first, u), (second, v) = mnp.linalg.eig(a), mnp.linalg.eig(b)
     inside = mnp.linalg.solve(u, product(c, v)) / (first[..., :, None] + second[..., None, :])
     return product(u, inside, mnp.linalg.inv(v)), first, second
+
+
+composed(globals())

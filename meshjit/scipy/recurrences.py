@@ -14,6 +14,7 @@ import numpy as np
 from meshjit import lax, numpy as mnp
 from meshjit.autodiff import jvp
 from meshjit.custom_derivatives import custom_jvp
+from meshjit.runtime.composed import as_one, composed
 from meshjit.scipy.faddeeva import real_operand, widened
 from meshjit.scipy.operands import floats
 from meshjit.scipy.special import gamma
@@ -167,6 +168,7 @@ def _hyp1f1(a: Any, b: Any, x: Any) -> Any:
 
 
 @custom_jvp
+@as_one
 def hyp1f1(a: Any, b: Any, x: Any) -> Any:
     """Kummer's confluent hypergeometric function ₁F₁(a; b; x) of real numbers; differentiable by all three."""
     return _hyp1f1(*floats(a, b, x))
@@ -245,6 +247,7 @@ def _at_one(a: Any, b: Any, c: Any) -> Any:
 
 
 @custom_jvp
+@as_one
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:
     """Gauss's hypergeometric function ₂F₁(a, b; c; x) of real numbers, inf beyond x = 1 unless it is a polynomial.
 
@@ -259,3 +262,6 @@ hyp2f1.defjvps(
     _by_parameter(_hyp2f1, 0), _by_parameter(_hyp2f1, 1), _by_parameter(_hyp2f1, 2),
     lambda t, y, a, b, c, x: t * mnp.divide(mnp.multiply(a, b), c) * hyp2f1(mnp.add(a, 1), mnp.add(b, 1), mnp.add(c, 1), x),
 )  # fmt: skip
+
+
+composed(globals())

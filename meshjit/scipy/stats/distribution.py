@@ -10,6 +10,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.core.promotion import is_python_number
+from meshjit.runtime.composed import as_one
 from meshjit.scipy.operands import floats, reals, strong
 
 Function = Callable[..., Any]
@@ -102,7 +103,7 @@ def _function(
     call.__name__, call.__qualname__ = key, name
     call.__doc__ = f"`jax.scipy.stats.{name}`."
     vars(call)["__signature__"] = signature
-    return call
+    return as_one(call)
 
 
 def _placed(

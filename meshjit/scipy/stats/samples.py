@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshjit import lax, numpy as mnp
+from meshjit.runtime.composed import composed
 from meshjit.scipy.operands import floats
 from meshjit.trace import line_of, user_source
 
@@ -94,3 +95,6 @@ def _ranks(new: Any, method: str) -> Any:
     ends = mnp.concatenate([new[..., 1:], mnp.ones((*new.shape[:-1], min(1, n)), bool)], -1)
     last = lax.cummin(mnp.where(ends, places, n), new.ndim - 1, reverse=True)
     return {"min": first + 1, "max": last + 1, "average": (first + last) / 2 + 1}[method]
+
+
+composed(globals())
