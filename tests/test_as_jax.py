@@ -218,6 +218,8 @@ from jax.experimental.colocated_python import func, serialization
 from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManagerBase
 from jax.extend import ifrt_programs
 from jax.interpreters import pxla
+import jax.extend, jax.lib
+assert jax.extend.core.Literal and not hasattr(jax.extend, "mlir") and jax.lib.__version__
 state = jax._src.distributed.global_state
 assert (state.client, state.process_id, state.num_processes) == (None, 0, 1)
 assert cp.colocated_python(lambda x: x + 1)(x)[0] == x[0] + 1 and serialization.DeviceList

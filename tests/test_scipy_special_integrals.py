@@ -129,6 +129,36 @@ def test_spherical_harmonics() -> None:
         special.sph_harm_y(n, m, theta, phi, 1)
 
 
+def test_associated_legendre_functions() -> None:
+    z = np.array([-0.9, -0.3, 0, 0.4, 0.99])
+    orders, degrees = np.arange(7)[:, None, None], np.arange(7)[:, None]
+    with mj.enable_x64(True):
+        values, slopes = special.lpmn(6, 6, z)
+        expected, steep = scipy.special.assoc_legendre_p(degrees, orders, z, diff_n=1)
+        np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(slopes, steep, rtol=1e-12, atol=1e-12)
+        many = special.lpmn_values(80, 80, z, True)
+        azimuth_0 = scipy.special.sph_harm_y(np.arange(81)[:, None], np.arange(81)[:, None, None], np.arccos(z), 0).real
+        np.testing.assert_allclose(many, azimuth_0, rtol=1e-9, atol=1e-12)
+        tangent = mj.jvp(lambda z: special.lpmn_values(6, 6, z, False), (z,), (np.ones(5),))[1]
+        np.testing.assert_allclose(tangent, steep, rtol=1e-10, atol=1e-12)
+        ends = special.lpmn(3, 3, np.array([1.0, -1]))[1]
+    np.testing.assert_array_equal(ends[0], [[0, 0], [1, 1], [3, -3], [6, 6]])
+    np.testing.assert_array_equal(ends[1], [[0, 0], [np.inf, -np.inf], [np.inf, np.inf], [np.inf, -np.inf]])
+    np.testing.assert_array_equal(ends[2], [[0, 0], [0, 0], [-6, 6], [-30, -30]])
+    single = mj.jit(lambda z: special.lpmn(3, 3, z))(z.astype(np.float32))
+    assert [x.dtype for x in single] == [np.float32] * 2
+    np.testing.assert_allclose(single[0], values[:4, :4], rtol=1e-5, atol=1e-6)
+    assert special.lpmn_values(0, 0, np.zeros(0, np.float32), True).shape == (1, 1, 0)
+    for error, text, wrong in (
+        (NotImplementedError, r"lpmn: the greatest order 2 is not the greatest degree 3\n  at .*\n  fix: m=n", (2, 3, z)),
+        (TypeError, r"lpmn: z is int32; it is float32 or float64", (2, 2, np.arange(3, dtype=np.int32))),
+        (ValueError, r"lpmn: z has 2 dims; points have one\n  at .*\n  fix: z.ravel\(\)", (2, 2, np.zeros((2, 2), np.float32))),
+    ):
+        with pytest.raises(error, match=text):
+            special.lpmn(*wrong)
+
+
 def test_bernoulli_numbers() -> None:
     for n in (0, 1, 2, 3, 20):
         assert special.bernoulli(n).shape == (n + 1,)

@@ -83,50 +83,6 @@ def _bessel_jvp(v: int, n_iter: int, primals: Any, tangents: Any) -> Any:
     return values[: v + 1], t * slopes.at[0].set(-values[1])
 
 
-# -- spherical harmonics
-
-
-def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, n_max: int | None = None) -> Any:
-    """The spherical harmonic of degree n and order m at the polar angle theta and the azimuth phi, complex.
-
-    n_max: the greatest degree, a Python integer, which jit needs to be told; greater degrees count as n_max.
-    NotImplementedError for diff_n, as in JAX."""
-    if diff_n is not None:
-        raise NotImplementedError("sph_harm_y: diff_n is not there\n  fix: jvp by theta and phi")
-    top = int(mnp.max(n)) if n_max is None else operator.index(n_max)
-    theta, phi = floats(mnp.atleast_1d(theta), phi)
-    degree, order = mnp.minimum(mnp.asarray(n), top), mnp.asarray(m)
-    degree, size = (mnp.broadcast_to(x, np.broadcast_shapes(x.shape, theta.shape)) for x in (degree, mnp.abs(order)))
-    value = _legendre(degree, size, mnp.cos(theta), mnp.sin(theta), top)
-    angle = size * phi
-    harmonic = lax.complex(value * mnp.cos(angle), value * mnp.sin(angle))
-    return mnp.where(order < 0, mnp.where(size % 2 == 0, 1, -1) * mnp.conj(harmonic), harmonic)
-
-
-def _legendre(degree: Any, order: Any, cosine: Any, sine: Any, top: int) -> Any:
-    """Associated Legendre functions of order ≥ 0, with the factor that makes spherical harmonics orthonormal."""
-    dtype = cosine.dtype
-    m = order.astype(dtype)
-
-    def diagonal(i: Any, value: Any) -> Any:
-        l = mnp.asarray(i + 1).astype(dtype)  # noqa: E741 - a degree
-        return mnp.where(l <= m, -mnp.sqrt((2 * l + 1) / (2 * l)) * sine * value, value)
-
-    def rise(i: Any, state: Any) -> Any:
-        before, here = state
-        l = mnp.asarray(i + 1).astype(dtype)  # noqa: E741 - a degree
-        above = l > m
-        a = mnp.sqrt((4 * l * l - 1) / mnp.where(above, l * l - m * m, 1))
-        b = mnp.sqrt(mnp.where(above & (l - 1 > m), (l - 1) ** 2 - m * m, 1) / mnp.where(l > 1, 4 * (l - 1) ** 2 - 1, 1))
-        new = a * (cosine * here - mnp.where(l - 1 > m, b, 0) * before)
-        go = above & (l <= degree)
-        return mnp.where(go, here, before), mnp.where(go, new, here)
-
-    first = mnp.full(np.broadcast_shapes(m.shape, cosine.shape), math.sqrt(0.25 / math.pi), dtype)
-    start = lax.fori_loop(0, top, diagonal, first)
-    return lax.fori_loop(0, top, rise, (mnp.zeros_like(start), start))[1]
-
-
 # -- hypergeometric functions
 
 

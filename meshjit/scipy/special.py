@@ -382,7 +382,8 @@ def ndtri(p: Any) -> Any:
 _LATER = {
     "faddeeva": "dawsn erfcx fresnel wofz",
     "integral_functions": "exp1 expi expn owens_t sici spence",
-    "recurrences": "bernoulli bessel_jn hyp1f1 hyp2f1 sph_harm_y",
+    "legendre": "lpmn lpmn_values sph_harm_y",
+    "recurrences": "bernoulli bessel_jn hyp1f1 hyp2f1",
 }
 
 composed(globals())
