@@ -13,8 +13,6 @@ import meshjit.numpy as mnp
 from meshjit import nn
 from sharding.spec import PartitionSpec as P
 
-pytestmark = pytest.mark.quick
-
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sum": (mnp.sum, np.sum),
     "mean": (mnp.mean, np.mean),

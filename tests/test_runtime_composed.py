@@ -14,8 +14,6 @@ import meshjit.numpy as mnp
 from meshjit import nn
 from meshjit.scipy import linalg, special, stats
 
-pytestmark = pytest.mark.quick
-
 X = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
 POSITIVE, BELOW_1 = np.abs(X) + 0.5, np.abs(X) / (1 + np.abs(X))
 FINE: dict[str, Callable[[], Any]] = {

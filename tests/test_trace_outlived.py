@@ -16,8 +16,6 @@ import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.errors import UnexpectedTracerError
 
-pytestmark = pytest.mark.quick
-
 
 def kept_of(transform: Callable[[Any], Any], argument: Any = 1.5) -> SimpleNamespace:
     """What a function keeps while `transform` of it runs."""
