@@ -29,6 +29,7 @@ _COLLECTIVES: Final = {
 }  # fmt: skip
 LARGE: Final = 250  # placements of a space in which a search may be long
 FEW: Final = 16  # states that are gone through before the ways between outlines are worked out, to go through fewer
+SHORT: Final = 100  # outlines of parts of one size, which are worked out sooner than few states are gone through
 
 
 class _Counts(dict[Atoms, int]):
@@ -87,10 +88,18 @@ class WalkSearch:
         self.floor = floor_of(topology, self.is_even)
         self.quickest = math.inf  # seconds of the quickest walk found so far
         self.target_bytes = self._bytes(self.target)
-        self.outlines: Outlines | None = None
         self.is_large = state_count(len(self.atoms), len(self.dims)) > LARGE
+        self.outlines = self._outlines() if self.is_large and self._has_few_outlines() else None
 
     # Setting up ...
+
+    def _outlines(self) -> Outlines:
+        sizes, goal = tuple(sorted(self.sizes)), self._outline(self.target)
+        return outlines_to(self.shape, self.itemsize, sizes, self.dims, goal, self.topology)
+
+    def _has_few_outlines(self) -> bool:
+        places = len(self.dims) + 1
+        return len({*self.sizes}) == 1 and math.comb(len(self.atoms) + places, places) <= SHORT
 
     def state(self, placement: Placement) -> State:
         dims = tuple(self._indices(axes) for axes in placement.dims)
@@ -114,8 +123,7 @@ class WalkSearch:
             try:
                 edges, smallest_refused = self._shortest(bound)
             except _Long:
-                sizes, goal = tuple(sorted(self.sizes)), self._outline(self.target)
-                self.outlines = outlines_to(self.shape, self.itemsize, sizes, self.dims, goal, self.topology)
+                self.outlines = self._outlines()
                 continue
             if edges is not None:
                 return self.writer.written(self.source, edges)
@@ -127,6 +135,7 @@ class WalkSearch:
         left = FEW if self.is_large and self.outlines is None else math.inf
         self.quickest = self.refused = math.inf
         self.seen: dict[State, _Seen] = {}
+        self.permuted: dict[tuple[tuple[int, ...], Atoms], float] = {}  # by shards of each dim, and partial atoms
         start = self.seen[self.source] = self._seen(self.source)
         start.seconds = 0.0
         self.heap = [(start.rest, 0, self.source)]
@@ -144,9 +153,20 @@ class WalkSearch:
                 raise _Long
             self._follow(state, at, self.changes_of_count(state), bound)
             lacking = state[1] != self.target[1] or at.size < self.target_bytes  # then another collective follows
-            if at.seconds + (2 if lacking else 1) * self.floor.start <= self.quickest:
+            if at.seconds + (2 if lacking else 1) * self.floor.start <= self.quickest and self._permutes_first(state, at.seconds):
                 self._follow(state, at, self.permutations(state), bound)
         return None, self.refused
+
+    def _permutes_first(self, state: State, here: float) -> bool:
+        """Whether permutations of this state may be quicker than those of states that permute to the same ones. Where links are
+        alike these take as long, so the first such state that is reached at least as soon has led to all of them."""
+        if not self.topology.is_uniform:
+            return True
+        alike = tuple([self.counts[axes] for axes in state[0]]), state[1]
+        if self.permuted.get(alike, math.inf) <= here:
+            return False
+        self.permuted[alike] = here
+        return True
 
     def _follow(self, state: State, at: _Seen, edges: list[Edge], bound: float) -> None:
         """Note where the edges lead from `state`, those that lead to the target first."""
