@@ -130,7 +130,9 @@ class Value:
     def blockers(self, dim: int, axis: AxisRef) -> Axes:
         """The axes of other dims, and the partial ones, that keep `axis` from `dim`."""
         others = [other for d, axes in enumerate(self.dims) if d != dim for other in axes]
-        return tuple(other for other in (*others, *(a for a, _ in self.partial)) if overlap(other, axis))
+        if self.partial:
+            others += [other for other, _ in self.partial]
+        return tuple([other for other in others if overlap(other, axis)]) if others else ()
 
 
 @dataclasses.dataclass(frozen=True)

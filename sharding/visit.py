@@ -23,13 +23,25 @@ class Visit:
 
     def __init__(self, rule: FactorRule, slots: Sequence[Value], mesh: BaseMesh) -> None:
         self.rule, self.slots, self.mesh, self.sizes = rule, slots, mesh, mesh.shape
-        self.holders = holders_of(rule)
         self.is_plain = rule.is_simple and not rule.hidden  # a factor has all axes of its dims
+        self.holders = self._differing() if self.is_plain else holders_of(rule)
         self.trail: list[Change] = []
+
+    def _differing(self) -> Sequence[tuple[str, tuple[Holder, ...]]]:
+        """The factors whose dims do not all have the same axes. Of others nobody learns anything, and their axes are taken."""
+        dims, differing = [value.dims for value in self.slots], list[tuple[str, tuple[Holder, ...]]]()
+        for name, holders in holders_of(self.rule):
+            axes = dims[holders[0].slot][holders[0].dim]
+            for holder in holders:
+                if dims[holder.slot][holder.dim] != axes:
+                    differing.append((name, holders))
+                    break
+        return differing
 
     def run(self, stage: int) -> tuple[Change, ...]:
         """Exchange axes among the values: what all agree on, or one contest, or displacements."""
         if stage == DISPLACEMENTS:
+            self.holders = holders_of(self.rule)
             self._displace()
             self._displace_minor()
         elif stage == CONTESTS:
@@ -168,10 +180,10 @@ class Visit:
         """The longest part of `offered` whose axes are free in the value, not contested, and not too many."""
         value = self.slots[holder.slot]
         rivals = self._siblings(name, holder, value)
-        rivals += () if claims is None else self._rivals(name, holder, claims)
+        rivals += self._rivals(name, holder, claims) if claims is not None and len(claims) > 1 else ()
         taken = list(have)
         for axis in without_prefix(offered, have, self.sizes):
-            busy = value.blockers(holder.dim, axis) or any(overlap(axis, rival) for rival in rivals)
+            busy = value.blockers(holder.dim, axis) or any([overlap(axis, rival) for rival in rivals])
             if busy or self._shards((*taken, axis)) > room:
                 break
             taken.append(axis)

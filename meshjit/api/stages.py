@@ -111,7 +111,7 @@ class Traced(Stage):
         donated = [n for n, i in enumerate(kept) if i < len(self.call.donated) and self.call.donated[i]]
         places = pinned(places, self.call, {} if pins is None else pins, self.program.input_types)
         specs = Annotations([places.annotations.inputs[i] for i in kept], places.annotations.outputs)
-        program = dataclasses.replace(live, inputs=tuple(live.inputs[i] for i in kept))
+        program = live.with_inputs([live.inputs[i] for i in kept]) if len(kept) < len(live.inputs) else live
         checked = config.debug_nans or config.debug_infs  # a check needs the arguments afterwards
         tied = [n for n in donated if not checked and not self._comes_to(places.mesh, kept[n])]
         with lowering(program, places.mesh, specs, target):
@@ -184,7 +184,7 @@ class Traced(Stage):
         """Positions of the inputs that go to the devices: those that the results depend on, or all."""
         if self.call.keep_unused:
             return list(range(len(live.inputs)))
-        used = {v for eqn in live.eqns for v in eqn.inputs} | set(live.outputs)
+        used = set(live.outputs).union(*[eqn.inputs for eqn in live.eqns])
         return [i for i, v in enumerate(live.inputs) if v in used]
 
     @rarely_collected

@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from meshjit.core.effects import Effect, own_effect
+from meshjit.core.once import once_per_program
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import run_programs
 from meshjit.core.types import TensorType
@@ -127,13 +128,16 @@ HostCall = tuple[HostFunction, bool]  # the function, and whether it is called i
 
 def host_calls(program: Program) -> list[HostCall]:
     """The functions that a Program calls, nested Programs included, each once, in the order of the Program."""
-    return list(dict.fromkeys(_host_calls(program)))
+    return list(_host_calls(program))
 
 
-def _host_calls(program: Program) -> Iterator[HostCall]:
+@once_per_program
+def _host_calls(program: Program) -> dict[HostCall, None]:
+    calls = dict[HostCall, None]()
     for eqn in program.eqns:
         host = eqn.params.get("host")
         if isinstance(host, HostFunction):
-            yield host, bool(own_effect(eqn) & Effect.ORDERED)
+            calls[host, bool(own_effect(eqn) & Effect.ORDERED)] = None
         for nested in run_programs(eqn):
-            yield from _host_calls(nested)
+            calls |= _host_calls(nested)
+    return calls

@@ -12,6 +12,7 @@ own copy. A Program is built by a `Builder`, which runs the type rule of every o
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -130,9 +131,7 @@ class Program:
 
     def vars(self) -> Iterator[Var]:
         """Every Var once, inputs first, in the order of definition."""
-        yield from self.inputs
-        for eqn in self.eqns:
-            yield from eqn.outputs
+        return itertools.chain(self.inputs, *[eqn.outputs for eqn in self.eqns])
 
     def with_inputs(self, inputs: Sequence[Var]) -> Program:
         """The same with its inputs in another order, or with further ones."""
@@ -224,12 +223,16 @@ class Builder:
     def inline(self, program: Program, inputs: Sequence[Var]) -> list[Var]:
         """Copy a Program's equations here, its inputs replaced; gives its outputs."""
         env = dict(zip(program.inputs, inputs, strict=True))
+        are_copies = all([old.type is new.type for old, new in env.items()])
         for eqn in program.eqns:
             outputs: list[Var] = []
             for old in eqn.outputs:
                 env[old] = new = Var(old.type, old.hint)
                 outputs.append(new)
-            self.eqns.append(Eqn(eqn.op, tuple([env[v] for v in eqn.inputs]), tuple(outputs), eqn.params, eqn.source))
+            copy = Eqn(eqn.op, tuple([env[v] for v in eqn.inputs]), tuple(outputs), eqn.params, eqn.source)
+            if are_copies:
+                copy._identity = eqn.identity
+            self.eqns.append(copy)
         return [env[v] for v in program.outputs]
 
     def at(self, source: Source | None, note: str = "") -> _At:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from meshjit.core.ops_in import has_regions
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import programs_of, run_programs, with_regions_changed
 from sharding.axes import AxisRef
@@ -23,6 +24,8 @@ from sharding.translate import translate
 
 def rename_axes(program: Program, mesh: BaseMesh) -> Program:
     """The Program with all code for devices in the words of `mesh`; itself if there is none of another mesh."""
+    if not has_regions(program):
+        return program
     eqns = tuple([_renamed(e, mesh) for e in program.eqns])
     if all(a is b for a, b in zip(eqns, program.eqns, strict=True)):
         return program

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 from meshjit.core.host import calls_host
@@ -64,15 +63,14 @@ def _check_definitions(program: Program, after: str) -> None:
 
 
 def _are_in_order(program: Program) -> bool:
-    """The same question without saying where: all Vars at once take a third of the time."""
-    values = [*program.inputs]
-    ends: list[int] = []  # so many values are defined before each reading
+    """The same question without saying where, which takes a third of the time."""
+    defined = {*program.inputs}
+    are_defined, define = defined.issuperset, defined.update
     for eqn in program.eqns:
-        ends += (len(values),) * len(eqn.inputs)
-        values += eqn.outputs
-    numbers = dict(zip(values, range(len(values)), strict=True))
-    read = [numbers.get(v, len(values)) for eqn in program.eqns for v in eqn.inputs]
-    return len(numbers) == len(values) and numbers.keys() >= {*program.outputs} and all(map(operator.lt, read, ends))
+        if not are_defined(eqn.inputs):
+            return False
+        define(eqn.outputs)
+    return are_defined(program.outputs) and len(defined) == sum(1 for _ in program.vars())
 
 
 def _check_eqn(eqn: Eqn, after: str, legal: set[Program]) -> None:

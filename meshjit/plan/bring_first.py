@@ -48,7 +48,7 @@ def _asked(
     for at in [at for at, plan in enumerate(plans) if id(plan) in sums]:
         made = zip(program.eqns[at].outputs, plans[at].results, strict=True)
         asked.update((var, (at, {})) for var, placement in made if _is_sum(placement))
-    is_unread = asked.keys().isdisjoint
+    is_unread = {*asked}.isdisjoint
     for at in [at for at, eqn in enumerate(program.eqns) if not is_unread(eqn.inputs)] if asked else ():
         for var, placement in zip(program.eqns[at].inputs, plans[at].operands, strict=True):
             if var in asked and not placement.partial:

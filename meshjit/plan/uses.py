@@ -102,24 +102,36 @@ def _read_otherwise(
     otherwise = set(outputs)
     alike: dict[int, tuple[Groups, bool, bool]] = {}
     for eqn, kind in zip(reversed(eqns), reversed(kinds), strict=True):
-        op, inputs = eqn.op, eqn.inputs
-        if op.pinned is not None:
-            otherwise.update([v for v, spec in zip(inputs, op.pinned(eqn.params)[0], strict=True) if not spec.unreduced])
-        elif not op.linear or len(eqn.outputs) != 1 or (len(inputs) == 1 and eqn.outputs[0] in otherwise):
+        inputs, known = eqn.inputs, alike.get(kind)
+        if known is None:
+            known = alike[kind] = _linearity(eqn)
+        groups, in_all, adds = known
+        if not groups:
+            otherwise.update(inputs if eqn.op.pinned is None else _not_left_unreduced(eqn))
+            continue
+        joins = eqn.outputs[0] not in otherwise
+        if not (joins or adds):
             otherwise.update(inputs)
-        else:
-            known = alike.get(kind)
-            if known is None:
-                groups = op.linear_groups(eqn.input_types, eqn.params)
-                in_all = sorted([i for group in groups for i in group]) == [*range(len(inputs))]
-                known = alike[kind] = groups, in_all, any(len(group) > 1 for group in groups)
-            groups, in_all, adds = known
-            joins = eqn.outputs[0] not in otherwise
-            if not (joins or adds):
-                otherwise.update(inputs)
-            elif not (in_all and joins and len(set(inputs)) == len(inputs)):  # else all of them are addends
-                otherwise.update(set(inputs).difference(_joining(inputs, groups, zeros, joins)))
+            continue
+        is_sum = joins or (len(groups) == 1 and zeros.isdisjoint(inputs))
+        if not (in_all and is_sum and len({*inputs}) == len(inputs)):  # else all of them are addends
+            otherwise.update({*inputs}.difference(_joining(inputs, groups, zeros, joins)))
     return otherwise
+
+
+def _linearity(eqn: Eqn) -> tuple[Groups, bool, bool]:
+    """The groups of operands that an equation of one result is linear in; whether every operand is in one; whether it adds."""
+    if eqn.op.pinned is not None or not eqn.op.linear or len(eqn.outputs) != 1:
+        return (), False, False
+    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
+    in_all = sorted([i for group in groups for i in group]) == [*range(len(eqn.inputs))]
+    return groups, in_all, any(len(group) > 1 for group in groups)
+
+
+def _not_left_unreduced(eqn: Eqn) -> Iterator[Var]:
+    assert eqn.op.pinned is not None
+    specs = eqn.op.pinned(eqn.params)[0]
+    return (v for v, spec in zip(eqn.inputs, specs, strict=True) if not spec.unreduced)
 
 
 def _joining(inputs: Sequence[Var], groups: Groups, zeros: Collection[Var], joins: bool) -> Iterator[Var]:
@@ -138,15 +150,13 @@ def _unreduced(program: Program) -> Iterator[Var]:
 
 def _last_uses(program: Program) -> list[list[Var]]:
     """For every equation the values that are needed no more after it."""
-    last: dict[Var, int] = {}
-    for at, eqn in enumerate(program.eqns):
-        for var in eqn.outputs:
-            last[var] = at
-        for var in eqn.inputs:
-            last[var] = at
-    for var in program.outputs:
-        last.pop(var, None)
-    ends: list[list[Var]] = [[] for _ in program.eqns]
-    for var, at in last.items():
-        ends[at].append(var)
+    needed, ends = {*program.outputs}, list[list[Var]]()
+    for eqn in reversed(program.eqns):
+        last: list[Var] = []
+        for var in eqn.inputs + eqn.outputs:
+            if var not in needed:
+                needed.add(var)
+                last.append(var)
+        ends.append(last)
+    ends.reverse()
     return ends

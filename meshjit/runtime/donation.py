@@ -22,6 +22,8 @@ Memories: TypeAlias = tuple[Sequence[str], Sequence[str]]
 def match(plan: Plan, donated: Sequence[int], memories: Memories = ((), ())) -> dict[int, int]:
     """Donated input → output. First outputs that are placed alike, in order, then any of equal local type. `memories`: those of
     inputs and outputs, where some are not the devices' own."""
+    if not donated:
+        return {}
     inputs = _places(plan, plan.program.inputs, plan.inputs, memories[0])
     outputs = _places(plan, plan.program.outputs, plan.outputs, memories[1])
     aliases: dict[int, int] = {}
@@ -47,6 +49,8 @@ def _local(type: TensorType, placement: Placement, plan: Plan) -> TensorType:
 
 def tied(plan: Plan, annotations: Annotations, donated: Sequence[int], memories: Memories) -> Annotations | None:
     """Annotations that also place outputs like the donated inputs that would find none; None where none is to gain."""
+    if not donated:
+        return None
     aliases = match(plan, donated, memories)
     constraints = {v for eqn in plan.program.eqns if eqn.op.pinned is not None or eqn.op.seed is not None for v in eqn.outputs}
     unplaced = [o for o, spec in enumerate(annotations.outputs) if spec is None and plan.program.outputs[o] not in constraints]

@@ -21,8 +21,9 @@ from sharding.placement import Placement
 
 def propose(draft: Draft) -> Iterator[Proposal]:
     numbers, seeds = draft.flat.numbers, draft.propagated.graph.seeds
-    eqns = [eqn for part in programs_in(draft.program) for eqn in part.eqns]
-    whole = {eqn: seed for eqn in eqns if (seed := _gathered(draft, eqn)) is not None and numbers[eqn.outputs[0]] not in seeds}
+    rules = draft.flat.rules
+    merging = [e for part in programs_in(draft.program) for e in part.eqns if (r := rules.get(e)) is not None and not r.is_simple]
+    whole = {e: seed for e in merging if (seed := _gathered(draft, e)) is not None and numbers[e.outputs[0]] not in seeds}
     if whole:
         first, planted = next(iter(whole)), {numbers[eqn.outputs[0]]: seed for eqn, seed in whole.items()}
         shapes = f"{list(first.inputs[0].shape)} to {list(first.outputs[0].shape)}"
@@ -34,8 +35,8 @@ def propose(draft: Draft) -> Iterator[Proposal]:
 
 def _gathered(draft: Draft, eqn: Eqn) -> Seed | None:
     """The result without the axes that its operand has on a minor dim of those that are merged; None if it has none."""
-    rule = draft.flat.rules.get(eqn)
-    if rule is None or rule.is_simple or not rule.is_passthrough or len(eqn.inputs) != 1 or len(eqn.outputs) != 1:
+    rule = draft.flat.rules[eqn]
+    if not rule.is_passthrough or len(eqn.inputs) != 1 or len(eqn.outputs) != 1:
         return None
     mesh, (dims,) = draft.machine.mesh, rule.results
     result = draft.propagated.placements[draft.flat.numbers[eqn.outputs[0]]]

@@ -30,10 +30,11 @@ def propose(draft: Draft) -> Iterator[Proposal]:
 
 def _merging_gathers(plan: Plan) -> Iterator[Eqn]:
     """Reshapes that merge two dims, and want their operand less sharded than it is, or cut it at other places."""
-    for eqn, step in zip(plan.program.eqns, plan.equations, strict=True):
+    pairs = zip(plan.program.eqns, plan.equations, strict=True)
+    for eqn, step in [(eqn, step) for eqn, step in pairs if eqn.op is reshape or step.bodies]:
         for body in step.bodies:
             yield from _merging_gathers(body)
-        if eqn.op is reshape and merged(eqn) is not None:
+        if merged(eqn) is not None:
             here, operand = plan.placements[eqn.inputs[0]], step.operands[0]
             sides = ((operand, eqn.inputs[0]), (step.results[0], eqn.outputs[0]))
             before, after = (math.prod(p.local_shape(v.shape, plan.mesh)) for p, v in sides)
