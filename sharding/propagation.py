@@ -91,7 +91,7 @@ class _Propagation:
     # --- the fixed point ----------------------------------------------------------------------------------------------
 
     def run(self) -> Propagated:
-        seeds = self.graph.seeds.values()
+        seeds = {id(seed): seed for seed in self.graph.seeds.values()}.values()
         for order in sorted({(0, 0), *((p, seed.rank) for seed in seeds for p in (seed.priority, *seed.priorities))}):
             self._activate(order)
             self._let_speak(order)

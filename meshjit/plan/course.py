@@ -37,18 +37,20 @@ class Course:
         self,
         program: Program,
         machine: Machine,
-        placements: Mapping[Var, Placement],
+        placements: dict[Var, Placement],
         pending: Mapping[Var, Placement] | None = None,
         flow: Flow | None = None,
         unreduced: Collection[Var] = (),
         given: Collection[Var] = (),
         iterations: Mapping[Var, float] = NOTHING_REPEATED,
     ) -> None:
-        """`iterations`: of what does not change in a loop, how many share what bringing it costs."""
+        """`placements` are the course's from now on. `iterations`: of what does not change in a loop, how many share what
+        bringing it costs."""
         self.program = program
         self.iterations = iterations
         self.uses = machine.uses_of(program)
-        self.placements = {**placements, **(pending or {})}
+        self.placements = placements
+        self.placements.update(pending or {})
         self.delays = Delays(program, machine, pending, unreduced, given)
         self.flow = flow or Flow(program, machine)  # prices the equations so far
         self.homes: dict[Var, Placement] = {}  # where values were placed that are sums and flow on

@@ -59,7 +59,9 @@ class Planner:
                 steps += recall.steps(repeat, lambda eqns=eqns: [self.equation(eqn, course) for eqn in eqns])
         for var, target in zip(program.outputs, outputs, strict=True):
             course.settle(var, target)
-        return tuple([course.changed.get(eqn, step) for eqn, step in zip(program.eqns, steps, strict=True)])
+        for eqn, step in course.changed.items():
+            steps[course.uses.makers[eqn.outputs[0]]] = step
+        return tuple(steps)
 
     def equation(self, eqn: Eqn, course: Course) -> EquationPlan:
         if eqn.op.regions is None and eqn.op.pinned is None:
@@ -145,7 +147,7 @@ class Planner:
 
         def with_sums(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
             pending = {program.inputs[i]: p for i, p in sums.items()}
-            course = Course(program, machine, inside, pending, given=given, iterations=iterations)
+            course = Course(program, machine, {**inside}, pending, given=given, iterations=iterations)
             return course, self.equations(course, self.outputs(eqn, region, outside, course.placements))
 
         sums: dict[int, Placement] = {}

@@ -52,8 +52,7 @@ class Delay:
     shared: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(NamedTuple):
     """Where a chain of delayed equations ended: the seconds of reducing its result, and of reducing before its last equation."""
 
     eqn: Eqn

@@ -144,7 +144,7 @@ class _Recall(FlowRecall):
             for placement in lifetimes.versions[var]:
                 uses = lifetimes.uses.get((var, placement), ())
                 numbers = [at - repeat.start for at in uses if at >= repeat.start]
-                if i in read_elsewhere and numbers:
+                if numbers and (i in read_elsewhere or i >= len(repeat.inner)):
                     shared.append((i, placement, numbers))
                 elif numbers:
                     own.append((i, placement, numbers))

@@ -55,6 +55,8 @@ class PlanOutcome:
 class FlowRecall:
     """Runs equations that are planned through a Flow, repeats of one kind once."""
 
+    entered: list[tuple[Var, tuple[Placement, ...], int | None]]  # outer values before a repeat, their versions and bytes
+
     def __init__(self, program: Program, flow: Flow) -> None:
         uses = flow.machine.uses_of(program)
         self.program, self.flow = program, flow
@@ -96,6 +98,7 @@ class FlowRecall:
     def begin(self, repeat: Repeat) -> tuple[int, int]:
         """(bytes held, peak) before the repeat. From now on the flow's peak is that of the repeat alone."""
         flow = self.flow
+        self.entered = [(v, tuple(flow.versions.get(v, ())), flow.sizes.get(v)) for v in repeat.outer]
         before, flow.peak = (flow.held, flow.peak), flow.held
         flow.log = Log({v: len(repeat.inner) + i for i, v in enumerate(repeat.outer)})
         return before
@@ -113,7 +116,9 @@ class FlowRecall:
         inner = {v: i for i, v in enumerate(repeat.inner)}
         kept = {inner[v] for v in flow.with_makers([*live, *(repeat.inner[i] for i in repeat.escaping)]) if v in inner}
         values = numbers.values
-        positions = [*sorted(kept), *range(len(inner), len(values))]
+        outer = enumerate(self.entered, len(inner))
+        brought = [i for i, (v, *before) in outer if before != [tuple(flow.versions.get(v, ())), flow.sizes.get(v)]]
+        positions = [*sorted(kept), *brought]
         versions = [(i, tuple(flow.versions[v]), flow.sizes[v]) for i in positions if (v := values[i]) in flow.versions]
         made = [(i, flow.cheap[v], numbers.makers[v], flow.makers[v][1]) for i in sorted(kept) if (v := values[i]) in flow.cheap]
         return FlowOutcome(tuple(log.work), moves, flow.held - held, highest - held, tuple(versions), tuple(made))
@@ -121,8 +126,10 @@ class FlowRecall:
     def apply(self, repeat: Repeat, outcome: FlowOutcome) -> None:
         """Do what the outcome says with the values of another repeat."""
         flow, values, eqns = self.flow, (*repeat.inner, *repeat.outer), self.program.eqns
+        work = flow.work
         for seconds in outcome.work:
-            flow.work += seconds
+            work += seconds
+        flow.work = work
         for move in outcome.moves:
             self.move(move, values, repeat.start)
         flow.skip(eqns[repeat.start : repeat.stop], outcome.held, outcome.peak)
@@ -212,8 +219,8 @@ class PlanRecall(FlowRecall):
             self.flow.eqn = self.program.eqns[start + number] if start + number >= 0 else None
             self.course.settle(values[position], placement)
         elif isinstance(move[0], Reduction):
-            reduction, number = move
-            self.delays.reductions.append(dataclasses.replace(reduction, eqn=self.program.eqns[start + number]))
+            (_, late, sooner, is_late), number = move
+            self.delays.reductions.append(Reduction(self.program.eqns[start + number], late, sooner, is_late))
         else:
             super().move(move, values, start)
 
