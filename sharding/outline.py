@@ -15,7 +15,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from sharding.cost import price_over, slice_seconds
 from sharding.topology import Topology
@@ -25,9 +25,59 @@ Outline: TypeAlias = tuple[int, ...]  # shards by dim, then the number of addend
 ROUNDED: Final = 1 - 1e-9  # times a sum of seconds, which may come to a little less in another order
 
 
+class OutlineStep(NamedTuple):
+    """From the outline `before` to another by a slice, or a collective among `count` devices, of dim `dim`. `scatters`: whether
+    it cuts that dim into so many times as many shards, which it is grown to whole blocks for."""
+
+    before: Outline
+    kind: str
+    count: int
+    dim: int
+    scatters: bool
+
+
+class Ways(dict[Outline, tuple[OutlineStep, ...]]):
+    """By outline the steps that lead there, whatever the shape is. `sizes`: of the axes, or parts of axes, that may be used;
+    `dims`: those that they may shard."""
+
+    def __init__(self, sizes: tuple[int, ...], dims: tuple[int, ...]) -> None:
+        self.dims, self.devices = dims, math.prod(sizes)
+        groups = (group for n in range(1, len(sizes) + 1) for group in itertools.combinations(sizes, n))
+        self.factors = sorted({math.prod(group) for group in groups})
+        self.counts = frozenset((1, *self.factors))
+
+    def __missing__(self, after: Outline) -> tuple[OutlineStep, ...]:
+        steps = self[after] = tuple(self._steps_to(after))
+        return steps
+
+    def _steps_to(self, after: Outline) -> Iterator[OutlineStep]:
+        free, counts = self.devices // math.prod(after), self.counts
+        for factor in self.factors:
+            is_free = free % factor == 0 and free // factor in counts
+            if is_free and after[-1] * factor in counts:
+                yield OutlineStep(_changed(after, -1, after[-1] * factor), "all_reduce", factor, 0, False)
+            for dim in self.dims:
+                if is_free and after[dim] * factor in counts:
+                    yield OutlineStep(_changed(after, dim, after[dim] * factor), "all_gather", factor, dim, False)
+                if after[dim] % factor == 0 and after[dim] // factor in counts:
+                    yield from self._steps_cutting(after, dim, factor)
+
+    def _steps_cutting(self, after: Outline, dim: int, factor: int) -> Iterator[OutlineStep]:
+        """Those that cut a dim into so many times as many shards."""
+        whole = _changed(after, dim, after[dim] // factor)
+        yield OutlineStep(whole, "slice", factor, dim, False)
+        if after[-1] * factor in self.counts:
+            yield OutlineStep(_changed(whole, -1, after[-1] * factor), "reduce_scatter", factor, dim, True)
+        for other in self.dims:
+            if other != dim and after[other] * factor in self.counts:
+                yield OutlineStep(_changed(whole, other, after[other] * factor), "all_to_all", factor, dim, True)
+
+
+ways_of = functools.lru_cache(maxsize=256)(Ways)
+
+
 class Outlines:
-    """Seconds from outlines to `goal`, at least. `sizes`: of the axes, or parts of axes, that may be used; `dims`: those that
-    they may shard."""
+    """Seconds from outlines to `goal`, at least. `sizes` and `dims` are those of `Ways`."""
 
     def __init__(
         self,
@@ -38,11 +88,8 @@ class Outlines:
         goal: Outline,
         topology: Topology,
     ) -> None:
-        self.shape, self.itemsize, self.dims, self.topology = shape, itemsize, dims, topology
-        self.devices = math.prod(sizes)
-        groups = (group for n in range(1, len(sizes) + 1) for group in itertools.combinations(sizes, n))
-        self.factors = sorted({math.prod(group) for group in groups})
-        self.counts = frozenset((1, *self.factors))
+        self.shape, self.itemsize, self.topology = shape, itemsize, topology
+        self.ways = ways_of(sizes, dims)
         self.links = min(topology.latency.values(), default=0.0), max(topology.bandwidth.values(), default=1.0)
         self.prices: dict[tuple[str, int, bool], tuple[float, float]] = {}
         self.locals: dict[Outline, tuple[tuple[int, ...], tuple[int, ...]]] = {}  # extents of a shard, and their products
@@ -52,45 +99,25 @@ class Outlines:
 
     def seconds(self, outline: Outline) -> float:
         """At least so many from here to the goal; infinite where there is no way."""
-        while outline not in self.rest and self.heap:
+        rest, reached = self.rest, self.reached
+        while outline not in rest and self.heap:
             seconds, nearest = heapq.heappop(self.heap)
-            if nearest not in self.rest:
-                self.rest[nearest] = ROUNDED * seconds
-                for before, step in self._steps_to(nearest):
-                    if before not in self.rest and seconds + step < self.reached.get(before, math.inf):
-                        self.reached[before] = seconds + step
-                        heapq.heappush(self.heap, (seconds + step, before))
-        return self.rest.get(outline, math.inf)
+            if nearest in rest:
+                continue
+            rest[nearest] = ROUNDED * seconds
+            for step in self.ways[nearest]:
+                before = step.before
+                if before not in rest:
+                    then = seconds + self._price(step, nearest)
+                    if then < reached.get(before, math.inf):
+                        reached[before] = then
+                        heapq.heappush(self.heap, (then, before))
+        return rest.get(outline, math.inf)
 
-    def _steps_to(self, after: Outline) -> Iterator[tuple[Outline, float]]:
-        """The outlines from which one step leads here, and what it takes."""
-        free, counts = self.devices // math.prod(after), self.counts
-        for factor in self.factors:
-            is_free = free % factor == 0 and free // factor in counts
-            if is_free and after[-1] * factor in counts:
-                before = _changed(after, -1, after[-1] * factor)
-                yield before, self._price("all_reduce", before, factor)
-            for dim in self.dims:
-                if is_free and after[dim] * factor in counts:
-                    before = _changed(after, dim, after[dim] * factor)
-                    yield before, self._price("all_gather", before, factor, dim)
-                if after[dim] % factor == 0 and after[dim] // factor in counts:
-                    yield from self._steps_cutting(after, dim, factor)
-
-    def _steps_cutting(self, after: Outline, dim: int, factor: int) -> Iterator[tuple[Outline, float]]:
-        """Those that cut a dim into so many times as many shards."""
-        whole, length = _changed(after, dim, after[dim] // factor), factor * -(-self.shape[dim] // after[dim])
-        yield whole, slice_seconds(factor, self.topology)
-        if after[-1] * factor in self.counts:
-            before = _changed(whole, -1, after[-1] * factor)
-            yield before, self._price("reduce_scatter", before, factor, dim, length)
-        for other in self.dims:
-            if other != dim and after[other] * factor in self.counts:
-                before = _changed(whole, other, after[other] * factor)
-                yield before, self._price("all_to_all", before, factor, dim, length)
-
-    def _price(self, kind: str, before: Outline, count: int, dim: int = 0, length: int | None = None) -> float:
-        """Of a collective among so many devices. `length`: that of the dim that it scatters, grown to whole blocks."""
+    def _price(self, step: OutlineStep, after: Outline) -> float:
+        before, kind, count, dim, scatters = step
+        if kind == "slice":
+            return slice_seconds(count, self.topology)
         known = self.locals.get(before)
         if known is None:
             local = tuple([-(-extent // n) for extent, n in zip(self.shape, before, strict=False)])
@@ -100,7 +127,9 @@ class Outlines:
         price = self.prices.get(key)
         if price is None:
             price = self.prices[key] = price_over(self.links, kind, count, self.topology, key[2])
-        size = heads[-1] if length is None or not local[dim] else heads[-1] // local[dim] * length
+        size = heads[-1]
+        if scatters and local[dim]:
+            size = size // local[dim] * count * -(-self.shape[dim] // after[dim])
         return price[0] + size * self.itemsize * price[1]
 
 
