@@ -63,7 +63,9 @@ class FactorRule:
             if len({*names}) < len(names):
                 twice = [name for name in names if names.count(name) > 1]
                 raise ValueError(f"rule {self}: factor {twice[0]} stands twice in {_value_text(value)}")
-        factors, kept = set(self.factors), set(_factors_of(self.results))
+        factors, kept = {*self.factors}, {*_factors_of(self.results)}
+        if not self.kinds and factors == kept:
+            return
         for name, kind in self.kinds.items():
             if kind not in FACTOR_KINDS or name not in factors:
                 raise ValueError(f"rule {self}: {kind} {name} is not one of {', '.join(FACTOR_KINDS)} of a factor")
