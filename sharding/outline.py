@@ -26,12 +26,12 @@ ROUNDED: Final = 1 - 1e-9  # times a sum of seconds, which may come to a little 
 
 
 class OutlineStep(NamedTuple):
-    """From the outline `before` to another by a slice, or a collective among `count` devices, of dim `dim`. `scatters`: whether
+    """From the outline `before` to another by a slice, or a collective among so many devices, of dim `dim`. `scatters`: whether
     it cuts that dim into so many times as many shards, which it is grown to whole blocks for."""
 
     before: Outline
     kind: str
-    count: int
+    devices: int
     dim: int
     scatters: bool
 
@@ -115,21 +115,21 @@ class Outlines:
         return rest.get(outline, math.inf)
 
     def _price(self, step: OutlineStep, after: Outline) -> float:
-        before, kind, count, dim, scatters = step
+        before, kind, devices, dim, scatters = step
         if kind == "slice":
-            return slice_seconds(count, self.topology)
+            return slice_seconds(devices, self.topology)
         known = self.locals.get(before)
         if known is None:
             local = tuple([-(-extent // n) for extent, n in zip(self.shape, before, strict=False)])
             known = self.locals[before] = local, tuple(itertools.accumulate(local, operator.mul, initial=1))
         local, heads = known
-        key = kind, count, heads[dim] != 1 and kind in ("all_gather", "reduce_scatter")
+        key = kind, devices, heads[dim] != 1 and kind in ("all_gather", "reduce_scatter")
         price = self.prices.get(key)
         if price is None:
-            price = self.prices[key] = price_over(self.links, kind, count, self.topology, key[2])
+            price = self.prices[key] = price_over(self.links, kind, devices, self.topology, key[2])
         size = heads[-1]
         if scatters and local[dim]:
-            size = size // local[dim] * count * -(-self.shape[dim] // after[dim])
+            size = size // local[dim] * devices * -(-self.shape[dim] // after[dim])
         return price[0] + size * self.itemsize * price[1]
 
 

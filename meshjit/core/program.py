@@ -104,6 +104,12 @@ class Eqn:
             self._identity = (id(self.op), id(self.params), len(self.inputs), *types)
         return self._identity
 
+    def copy(self, inputs: tuple[Var, ...], outputs: tuple[Var, ...]) -> Eqn:
+        """The same equation on other values, whose types are the same objects."""
+        copy = Eqn(self.op, inputs, outputs, self.params, self.source)
+        copy._identity = self.identity
+        return copy
+
     def with_params(self, params: Mapping[str, Any]) -> Eqn:
         return Eqn(self.op, self.inputs, self.outputs, params, self.source)
 
@@ -223,16 +229,14 @@ class Builder:
     def inline(self, program: Program, inputs: Sequence[Var]) -> list[Var]:
         """Copy a Program's equations here, its inputs replaced; gives its outputs."""
         env = dict(zip(program.inputs, inputs, strict=True))
-        are_copies = all([old.type is new.type for old, new in env.items()])
+        alike, put = all([old.type is new.type for old, new in env.items()]), self.eqns.append
         for eqn in program.eqns:
             outputs: list[Var] = []
             for old in eqn.outputs:
                 env[old] = new = Var(old.type, old.hint)
                 outputs.append(new)
-            copy = Eqn(eqn.op, tuple([env[v] for v in eqn.inputs]), tuple(outputs), eqn.params, eqn.source)
-            if are_copies:
-                copy._identity = eqn.identity
-            self.eqns.append(copy)
+            given = tuple([env[v] for v in eqn.inputs])
+            put(eqn.copy(given, tuple(outputs)) if alike else Eqn(eqn.op, given, tuple(outputs), eqn.params, eqn.source))
         return [env[v] for v in program.outputs]
 
     def at(self, source: Source | None, note: str = "") -> _At:
