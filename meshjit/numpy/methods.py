@@ -48,8 +48,11 @@ def _binary(function: Any, reflected: bool = False) -> Any:
     return quick(functools.update_wrapper(usual, function, ()), numbers=function is not ufuncs.power)
 
 
+_NUMBERS_AND_ARRAYS = (bool, int, float, complex, np.ndarray, np.generic)
+
+
 def _is_operand(x: Any) -> bool:
-    if isinstance(x, bool | int | float | complex | np.ndarray | np.generic) or type_and_weak(x) is not None:
+    if type(x) is Tracer or isinstance(x, _NUMBERS_AND_ARRAYS) or type_and_weak(x) is not None:
         return True
     return hasattr(type(x), "__jax_array__") and not isinstance(x, type)
 

@@ -279,8 +279,8 @@ def apply(name: str, *xs: Any, inexact: bool = False, **params: Any) -> Any:
     first = xs[0]
     if type(first) is Tracer and (not inexact or is_inexact(first.variable.type.dtype)):
         first_type = first.variable.type
-        if all(type(x) is Tracer and x.variable.type == first_type for x in xs):  # nothing to promote or to broadcast
-            return bind(REGISTRY[name], *xs, weak_type=all(x.weak_type for x in xs), **params)
+        if all([type(x) is Tracer and x.variable.type == first_type for x in xs]):  # nothing to promote or to broadcast
+            return bind(REGISTRY[name], *xs, weak_type=all([x.weak_type for x in xs]), **params)
     values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
     dtype, weak = _common_dtype(values, inexact)
     shape = _common_shape({type.shape for _, type, _ in values}, TypeError)
@@ -291,7 +291,7 @@ def apply(name: str, *xs: Any, inexact: bool = False, **params: Any) -> Any:
 def _common_dtype(values: Sequence[tuple[Any, TensorType, bool]], inexact: bool) -> tuple[np.dtype[Any], bool]:
     infos = [(type.dtype, weak) for _, type, weak in values]
     dtype, weak = promote(infos)
-    if not weak and all(info == (dtype, False) for info in infos):  # nothing is promoted: 64 bits stay
+    if not weak and all([info == (dtype, False) for info in infos]):  # nothing is promoted: 64 bits stay
         return (dtype if is_inexact(dtype) or not inexact else np.dtype(f"f{max(4, dtype.itemsize)}")), weak
     if config.numpy_dtype_promotion == "strict":
         refuse_conversion(infos, dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -31,7 +32,7 @@ class Uses:
     def __init__(self, program: Program) -> None:
         self.eqns, self.kinds = program.eqns, kinds_of(program)
         self.ends = _last_uses(program)
-        self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
+        self.counts = Counter(itertools.chain.from_iterable([eqn.inputs for eqn in program.eqns]))
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
         self.zeros = frozenset(_zeros(program))

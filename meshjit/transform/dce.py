@@ -24,7 +24,7 @@ def dce(program: Program) -> Program:
             needed.update(eqn.inputs)
             kept.append(eqn)
     kept.reverse()
-    is_same = len(kept) == len(program.eqns) and all(map(operator.is_, kept, program.eqns))
+    is_same = len(kept) == len(program.eqns) and (not has_parts or all(map(operator.is_, kept, program.eqns)))
     live = program if is_same else Program(program.name, program.inputs, tuple(kept), program.outputs)
     live.answers[dce] = not has_parts  # nothing more to drop, which need not be looked for again
     return live

@@ -14,6 +14,7 @@ Equations keep their order, unless a rule asks for later ones to be done early (
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -165,6 +166,6 @@ def everywhere(program: Program, change: Pass) -> Program:
 
 def uses_of(program: Program) -> Counter[Var]:
     """How often every value is an operand or an output."""
-    uses = Counter([v for eqn in program.eqns for v in eqn.inputs])
+    uses = Counter(itertools.chain.from_iterable([eqn.inputs for eqn in program.eqns]))
     uses.update(program.outputs)
     return uses
