@@ -182,19 +182,19 @@ def residual_step(weights: Any, x: Any) -> Any:
     return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], value
 
 
-LONG = [mj.ShapeDtypeStruct((256, 256), np.float32)] * 2, mj.ShapeDtypeStruct((32768, 256), np.float32)
+LONG = [mj.ShapeDtypeStruct((256, 256), np.float32)] * 3, mj.ShapeDtypeStruct((32768, 256), np.float32)
 
 
 def test_layers_are_computed_again_where_memory_is_short(tmp_path: Any) -> None:
     """Batches are sharded already, and weights are small: what is held are activations. The plan says so, and is kept."""
     free = planned(mj.auto(residual_step, mesh=MESH), *LONG)
-    limit = 0.8 * free.cost.peak_bytes
+    limit = 0.6 * free.cost.peak_bytes
     tight = planned(mj.auto(residual_step, mesh=MESH, memory=limit), *LONG)
     assert tight.cost.peak_bytes <= limit and free.cost.seconds < tight.cost.seconds < 1.2 * free.cost.seconds
     assert tight.inputs == free.inputs and tight.outputs == free.outputs and not tight.optimum.is_optimal
     (decision,) = [d for d in tight.decisions if d.kind == "try" and d.choice == "kept"]
     line = residual.__code__.co_firstlineno + 2
-    assert decision.subject.startswith(f"compute the first 1 of 2 sections of line {line} again in the backward pass, not keep ")
+    assert decision.subject.startswith(f"compute the first 2 of 3 sections of line {line} again in the backward pass, not keep ")
     assert decision.because[0].startswith("memory is short, and the peak holds ")
     assert parse_decisions(str(decision)) == [decision]
     path = tmp_path / "plan.json"
@@ -207,10 +207,10 @@ def test_layers_are_computed_again_where_memory_is_short(tmp_path: Any) -> None:
 def test_what_is_computed_again_has_the_same_values() -> None:
     mesh = mj.make_mesh((8,), ("x",))
     generator = np.random.default_rng(0)
-    weights = [generator.standard_normal((32, 32)).astype(np.float32) / 8 for _ in range(2)]
+    weights = [generator.standard_normal((32, 32)).astype(np.float32) / 8 for _ in range(3)]
     x = generator.standard_normal((1000, 32)).astype(np.float32)
     free = planned(mj.auto(residual_step, mesh=mesh), weights, x)
-    tight = mj.auto(residual_step, mesh=mesh, memory=0.8 * free.cost.peak_bytes).trace(weights, x).plan()
+    tight = mj.auto(residual_step, mesh=mesh, memory=0.6 * free.cost.peak_bytes).trace(weights, x).plan()
     assert [d for d in tight.plan.decisions if d.subject.startswith("compute ") and d.choice == "kept"]
     got, want = tight.lower().compile()(weights, x), mj.jit(residual_step)(weights, x)
     for mine, its in zip(mj.tree.leaves(got), mj.tree.leaves(want), strict=True):

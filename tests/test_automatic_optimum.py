@@ -13,13 +13,14 @@ import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.autodiff import grad
 from meshjit.core.program import Program
+from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.versions import VersionPrices
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
 from sharding.placement import Placement
-from tests.tools.every_plan import EQUAL, check, check_fitting, count, drafted, meshes, one, searched
+from tests.tools.every_plan import DEVICES, EQUAL, check, check_fitting, count, drafted, meshes, one, searched
 from tests.tools.wire import traced
 
 MESHES = meshes()
@@ -69,7 +70,7 @@ def test_forward_and_backward_of_a_product() -> None:
     check(traced(matmul_step, ["f32[130, 65]", "f32[512, 130]"]), MESHES[0], inputs=[P("x"), P()])
 
 
-SEEDS = (16, 23, 29, 63, 69, 85, 109, 118)
+SEEDS = (6, 19, 25, 41, 51, 91, 103, 113)
 SHAPES = [(8, 6), (6, 8), (8, 8), (6, 6), (5, 8), (8, 5)]
 
 
@@ -122,6 +123,40 @@ def test_the_cheapest_that_fits(program: Program, mesh: AbstractMesh, share: flo
 def test_programs_of_up_to_eight_equations(seed: int) -> None:
     """On CPU, GPU and TPU devices, with and without a limit to the memory; of those of `python -m tests.tools.every_plan`."""
     one(seed, MOST)
+
+
+@pytest.mark.parametrize(("limit", "held", "seconds"), [(17_483, 17_484, 2e-5), (17_484, 17_484, 2e-5), (17_700, 17_676, 1e-5)])
+def test_the_plan_that_holds_least_is_found(limit: float, held: float, seconds: float) -> None:
+    """Of 11,664 plans a few hold 17,484 bytes, all others 1 % more, and the least of those are twice as fast."""
+    search = searched(drafted(traced(matmul_step, ["f32[64, 1]", "f32[257, 64]"]), meshes(DEVICES[1])[1], memory=limit))
+    plan = search.plan()
+    assert plan.optimum is not None and search.chosen.peak == held
+    assert search.fits == (limit >= held) and plan.optimum.is_optimal == search.fits
+    assert search.chosen.seconds == pytest.approx(seconds, rel=0.01)
+
+
+def test_the_best_of_many_plans_that_fit() -> None:
+    """Eight layers forward and backward: the plans can not be gone through, and the best that fits is proved to be."""
+
+    def step(*arguments: Any) -> Any:
+        *weights, x = arguments
+
+        def loss(weights: Any) -> Any:
+            y = x
+            for w in weights:
+                y = mnp.tanh(mnp.dot(y, w))
+            return mnp.sum(y * y)
+
+        return tuple([w - g / 8 for w, g in zip(weights, grad(loss)(weights), strict=True)])
+
+    program = traced(step, ["f32[1024, 1024]"] * 8 + ["f32[4096, 1024]"])
+    mesh, annotations = AbstractMesh((8,), ("x",), abstract_device=DEVICES[1]), Annotations([None] * 9, [None] * 8)
+    free = make_automatic_plan(program, mesh, annotations)
+    assert free.cost is not None
+    memory = 0.8 * free.cost.peak_bytes
+    plan = make_automatic_plan(program, mesh, annotations, ties={i: i for i in range(8)}, limits=Limits(memory=memory))
+    assert plan.cost is not None and plan.optimum is not None
+    assert plan.cost.peak_bytes <= memory and plan.optimum.is_optimal
 
 
 def test_a_price_that_is_too_high_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

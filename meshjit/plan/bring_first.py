@@ -32,7 +32,7 @@ def bring_first(
     for at in sorted({at for at, placements in asked.values() if len(placements) > 1}):
         eqn, plan = program.eqns[at], plans[at]
         sides = zip(eqn.outputs, plan.results, strict=True)
-        first = tuple([_first(machine, v.type, p, asked[v][1]) if v in asked else None for v, p in sides])
+        first = tuple([first_of(machine, v.type, p, asked[v][1]) if v in asked else None for v, p in sides])
         if any(first):  # plans of alike equations stay one object
             steps[at] = known.setdefault((id(plan), first), dataclasses.replace(plan, brought=first))
     return tuple(steps)
@@ -43,11 +43,11 @@ def _asked(
 ) -> dict[Var, tuple[int, dict[Placement, None]]]:
     """Of sums, the number of the equation that makes each, and the whole placements under which it is read, in the order of its
     readers."""
-    sums = {id(plan) for plan in {id(plan): plan for plan in plans}.values() if any(map(_is_sum, plan.results))}
+    sums = {id(plan) for plan in {id(plan): plan for plan in plans}.values() if any(map(is_sum, plan.results))}
     asked: dict[Var, tuple[int, dict[Placement, None]]] = {}
     for at in [at for at, plan in enumerate(plans) if id(plan) in sums]:
         made = zip(program.eqns[at].outputs, plans[at].results, strict=True)
-        asked.update((var, (at, {})) for var, placement in made if _is_sum(placement))
+        asked.update((var, (at, {})) for var, placement in made if is_sum(placement))
     is_unread = {*asked}.isdisjoint
     for at in [at for at, eqn in enumerate(program.eqns) if not is_unread(eqn.inputs)] if asked else ():
         for var, placement in zip(program.eqns[at].inputs, plans[at].operands, strict=True):
@@ -59,11 +59,11 @@ def _asked(
     return asked
 
 
-def _is_sum(placement: Placement) -> bool:
+def is_sum(placement: Placement) -> bool:
     return bool(placement.partial) and placement.partial_kind == "sum"
 
 
-def _first(machine: Machine, type: TensorType, made: Placement, asked: Iterable[Placement]) -> Placement | None:
+def first_of(machine: Machine, type: TensorType, made: Placement, asked: Iterable[Placement]) -> Placement | None:
     """The placement to which a sum is brought before its readers ask for it; None where their order costs no more."""
     order, made = list(asked), machine.normal(made)
     if not 1 < len(order) <= MOST:

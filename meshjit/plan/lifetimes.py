@@ -48,6 +48,7 @@ class Lifetimes(Flow):
         super().__init__(program, machine)
         self.uses: dict[tuple[Var, Placement], list[int]] = {}
         self.copies: dict[int, tuple[Repeat, Inside]] = {}  # by number of the first equation
+        self.made_again = set[tuple[Var, Placement]]()  # versions that take no memory of their own
         self.inside = [0] * (len(plans) + 1)  # bytes that nested Programs hold at most, by equation
         self.start(inputs)
         _Recall(program, self).run(plans)
@@ -66,6 +67,14 @@ class Lifetimes(Flow):
     def enter(self, var: Var, placement: Placement, local: None) -> None:
         super().enter(var, placement, local)
         self.note_use(var, placement)
+
+    def local_bytes(self, var: Var, placement: Placement) -> int:
+        return 0 if (var, placement) in self.made_again else super().local_bytes(var, placement)
+
+    def make_again(self, var: Var, placement: Placement) -> None:
+        super().make_again(var, placement)
+        if placement in self.versions[var]:
+            self.made_again.add((var, placement))
 
     def travel(self, var: Var, walk: Walk, local: None) -> Sequence[None]:
         for placement in walk.placements:
@@ -120,6 +129,8 @@ class Lifetimes(Flow):
         for i, placement, numbers in inside.own:
             var, model = repeat.inner[i], inside.model.inner[i]
             self.uses[var, placement] = [repeat.start + n for n in numbers]
+            if (model, placement) in self.made_again:
+                self.made_again.add((var, placement))
             self.versions[var] = self.versions[model]
             if model in self.cheap:
                 self.cheap[var] = self.cheap[model]
@@ -157,5 +168,8 @@ class _Recall(FlowRecall):
         values, inside = (*repeat.inner, *repeat.outer), outcome.notes
         assert isinstance(inside, Inside)
         self.lifetimes.copies[repeat.start] = repeat, inside
+        models, made_again = (*inside.model.inner, *inside.model.outer), self.lifetimes.made_again
         for i, placement, numbers in inside.shared:
+            if (models[i], placement) in made_again:
+                made_again.add((values[i], placement))
             self.lifetimes.uses.setdefault((values[i], placement), []).extend([repeat.start + n for n in numbers])

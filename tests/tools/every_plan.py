@@ -1,10 +1,11 @@
 """Every plan of small programs, priced as plans are: the planner's has to be the cheapest. Runs in CI, and for as long as you like:
 
-    python -m tests.tools.every_plan --minutes 10 [--seed N] [--most 20000]
+    python -m tests.tools.every_plan --minutes 10 [--seed N] [--most 20000] [--fitting]
 
 Programs of up to 8 equations: chains, diamonds, weights that are read twice, residuals, scans of 2, sums that loops collect, a
-product forward and backward; extents even, odd, and too short for the mesh; meshes 2, 4 and 2x2 of CPU, GPU and TPU devices; every
-second one within a limit to the memory. A difference is printed with the seed and the Program.
+product forward and backward, behind a checkpoint or not, rows that are gathered, scattered or sorted, branches; extents even, odd,
+and too short for the mesh; meshes 2, 4, 2x2 and 2x2x2 of CPU, GPU and TPU devices; every second one within a limit to the memory, or
+with --fitting each within five and none without. A difference is printed with the seed and the Program.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 import meshjit.numpy as mnp
 from meshjit import lax
-from meshjit.autodiff import grad
+from meshjit.autodiff import checkpoint, grad
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program
 from meshjit.core.region import without_sharing
@@ -41,8 +42,9 @@ from tests.tools.laws import partitioned_as_predicted
 from tests.tools.wire import traced
 
 EQUAL = 1 + 1e-9  # seconds that differ by less are the same
-SHAPES = {"x": (2,), "x ": (4,), "x y": (2, 2)}
+SHAPES = {"x": (2,), "x ": (4,), "x y": (2, 2), "x y z": (2, 2, 2)}
 DEVICES = (None, AbstractDevice("NVIDIA H100", None, "gpu"), AbstractDevice("TPU v5 lite", None, "tpu"))
+LEAST_SHARE = 0.1  # below it the limit is less than what any plan holds
 EXTENTS = (1, 1, 1, 3, 64, 130, 257, 512, 1025)
 SECONDS = 60.0  # of a search
 
@@ -125,23 +127,29 @@ def check_proof(program: Program, mesh: AbstractMesh, inputs: Any, least: float,
         assert each.is_complete and (each.quickest >= rival or _same(each.quickest, least)), f"found {each.quickest}, the least is {least}"
 
 
-def check_fitting(program: Program, mesh: AbstractMesh, share: float) -> str:
-    """The planner's plan is the cheapest of those that fit, where it says that it is optimal; and it finds one if there is any.
-    The limit lies between the least and the most that plans hold, by share of all plans. How it went, in a word."""
-    peaks = sorted(plan.peak for plan in every_plan(searched(drafted(program, mesh, memory=1.0))))
-    limit = peaks[int(share * (len(peaks) - 1))] - (1 if share == 0 else 0)
+def held(program: Program, mesh: AbstractMesh) -> list[tuple[float, float]]:
+    """The bytes at the peak and the seconds of every plan, that which holds least first."""
+    return sorted((plan.peak, plan.seconds) for plan in every_plan(searched(drafted(program, mesh, memory=1.0))))
+
+
+def check_fitting(program: Program, mesh: AbstractMesh, share: float, plans: Sequence[tuple[float, float]] = ()) -> str:
+    """The planner's plan is no dearer than any that fits, and it finds one if there is any; else the one that holds least. The
+    limit lies between the least and the most that `plans` hold, by share of all plans. How it went, in a word."""
+    plans = plans or held(program, mesh)
+    limit = plans[int(share * (len(plans) - 1))][0] - (1 if share == 0 else 0)
     search = searched(drafted(program, mesh, memory=limit), effort=1e8)
-    best, fitting = search.plan(), [plan.seconds for plan in every_plan(search) if plan.peak <= limit]
+    best, fitting, (lean, _) = search.plan(), [seconds for peak, seconds in plans if peak <= limit], plans[0]
     assert best.optimum is not None and best.cost is not None
     if not fitting:
-        assert search.chosen.peak <= peaks[0], f"the least found is {search.chosen.peak:,.0f}, one plan holds {peaks[0]:,.0f}"
+        assert search.chosen.peak <= lean, f"the least found is {search.chosen.peak:,.0f}, one plan holds {lean:,.0f}"
         return "refined until it fits" if search.fits else "nothing fits"
     least = min(fitting)
     assert search.fits, f"a plan that holds {limit:,.0f} bytes was not found; the least found is {search.chosen.peak:,.0f}"
     assert best.optimum.bound <= best.cost.seconds * EQUAL
-    assert not best.optimum.is_optimal or search.chosen.seconds <= least * EQUAL, f"not optimal: {least} s fits, too"
+    assert search.chosen.seconds <= least * EQUAL, f"not the cheapest: {search.chosen.seconds} s, and {least} s fits, too"
+    assert best.optimum.is_optimal or search.chosen.refined_by, f"not proved: {best.optimum}"
     check_law(program, best, mesh)
-    return "optimal" if best.optimum.is_optimal else "best" if search.chosen.seconds <= least * EQUAL else "not the best"
+    return "optimal" if best.optimum.is_optimal else f"refined by {search.chosen.refined_by}"
 
 
 def check_law(program: Program, plan: Plan, mesh: AbstractMesh) -> None:
@@ -170,9 +178,10 @@ def drawn(generator: np.random.Generator, mesh: AbstractMesh, most: int) -> tupl
     while True:
         program = FORMS[int(generator.integers(len(FORMS)))](generator, least)
         if least <= sum(1 for _ in _equations(program)) <= MOST:
-            many = count(searched(drafted(program, mesh)))
+            search = searched(drafted(program, mesh))
+            many = count(search) if search.is_small else math.inf
             if many <= most:
-                return program, many
+                return program, int(many)
         least = max(1, least - (generator.random() < 0.1))
 
 
@@ -279,7 +288,49 @@ def collecting(generator: np.random.Generator, least: int) -> Program:
     return traced(fun, _types((2 if kind == 0 else trips, n, d)))
 
 
-FORMS: Sequence[Callable[[np.random.Generator, int], Program]] = (mixed, mixed, mixed, layers, loops, steps, collecting)
+def moved(generator: np.random.Generator, least: int) -> Program:
+    """Rows that are picked, added to or sorted, dims that are merged and cut, running sums; elementwise steps between them."""
+    n, d = (int(n) for n in generator.choice(EXTENTS, 2))
+    kinds, rows = generator.integers(0, 8, int(generator.integers(1, 4))), int(generator.choice([1, 3, 64]))
+
+    def fun(x: Any, at: Any) -> Any:
+        for kind in kinds:
+            x = mnp.tanh(MOVES[kind](x, at)) if kind % 2 else MOVES[kind](x, at)
+        return x
+
+    return traced(fun, [*_types((n, d)), f"i32[{rows}]"])
+
+
+MOVES: Sequence[Callable[..., Any]] = (
+    lambda x, at: x[at], lambda x, at: x.at[at].add(1.0), lambda x, _: mnp.sort(x, axis=0), lambda x, _: mnp.cumsum(x, axis=-1),
+    lambda x, _: x.reshape(-1), lambda x, _: mnp.concatenate([x, x]), lambda x, _: x[::-1], lambda x, _: x[: len(x) // 2 + 1],
+)  # fmt: skip
+
+
+def branches(generator: np.random.Generator, least: int) -> Program:
+    """One of two functions of the same values, products or not; around them a sum or a product."""
+    n, d = (int(n) for n in generator.choice(EXTENTS, 2))
+    kind, around = int(generator.integers(3)), bool(generator.integers(2))
+    one: list[Callable[..., Any]] = [lambda x, w: mnp.dot(x, w), lambda x, w: mnp.tanh(x), lambda x, w: x * mnp.sum(w)]
+
+    def fun(p: Any, x: Any, w: Any) -> Any:
+        y = lax.cond(p, one[kind], one[(kind + 1) % 3], x, w)
+        return mnp.dot(y, w) if around else y
+
+    return traced(fun, ["bool[]", *_types((n, d), (d, d))])
+
+
+def computed_again(generator: np.random.Generator, least: int) -> Program:
+    """A gradient behind a checkpoint."""
+    n, d = (int(n) for n in generator.choice(EXTENTS, 2))
+    kind = int(generator.integers(2))
+    losses: list[Callable[..., Any]] = [lambda w, x: mnp.sum(mnp.tanh(x * w)), lambda w, x: mnp.sum(mnp.dot(x, w) ** 2)]
+    return traced(grad(checkpoint(losses[kind])), _types((d,), (n, d)))
+
+
+FORMS: Sequence[Callable[[np.random.Generator, int], Program]] = (
+    mixed, mixed, mixed, layers, loops, steps, collecting, moved, moved, branches, computed_again,
+)  # fmt: skip
 
 
 # --- as a tool --------------------------------------------------------------------------------------------------------
@@ -290,6 +341,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--most", type=int, default=20_000, help="assignments of a program: others are drawn")
+    parser.add_argument("--fitting", action="store_true", help="limits to the memory alone, five of each program")
     parser.add_argument("--go-on", action="store_true", help="count differences instead of ending at the first")
     arguments = parser.parse_args()
     end, went = time.monotonic() + 60 * arguments.minutes, Counter[str]()
@@ -297,7 +349,7 @@ def main() -> None:
         if time.monotonic() > end:
             break
         try:
-            went.update(one(seed, arguments.most))
+            went.update(one(seed, arguments.most, arguments.fitting))
         except AssertionError as error:
             went["different"] += 1
             print(f"seed {seed}: {str(error).splitlines()[0] if arguments.go_on else error}", flush=True)
@@ -306,18 +358,19 @@ def main() -> None:
     print(f"to seed {seed}: {dict(sorted(went.items()))}")
 
 
-def one(seed: int, most: int) -> Counter[str]:
+def one(seed: int, most: int, only_fitting: bool = False) -> Counter[str]:
     """Check one program; how it went. AssertionError names the mesh and the Program."""
     generator = np.random.default_rng(seed)
     device, share = DEVICES[generator.integers(len(DEVICES))], float(generator.random())
-    mesh, share = meshes(device)[generator.integers(len(SHAPES))], 0.0 if share < 0.1 else share**2  # few plans hold little
+    mesh, share = meshes(device)[generator.integers(len(SHAPES))], 0.0 if share < LEAST_SHARE else share**2  # few hold little
     program, many = drawn(generator, mesh, most)
+    went = Counter({f"of {sum(1 for _ in _equations(program))} equations": 1})
     try:
-        went = Counter(
-            {"cheapest": 1, "plans": len(check(program, mesh)), f"of {sum(1 for _ in _equations(program))} equations": 1}
-        )
-        if seed % 2:
-            went[f"in memory: {check_fitting(program, mesh, share)}"] += 1
+        if not only_fitting:
+            went.update({"cheapest": 1, "plans": len(check(program, mesh))})
+        if seed % 2 or only_fitting:
+            shares, plans = (share, *((0.0, share / 2, share / 8, share / 64) if only_fitting else ())), held(program, mesh)
+            went.update(f"in memory: {check_fitting(program, mesh, each, plans)}" for each in shares)
     except AssertionError as error:
         error.args = (f"{error}\n  {mesh} {device}, share {share}, {many} assignments\n{program}",)
         raise

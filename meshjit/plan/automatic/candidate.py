@@ -19,7 +19,7 @@ from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.proposals import KINDS
 from meshjit.plan.search import search
 from sharding.placement import Placement
-from sharding.spec import spec_of
+from sharding.spec import PartitionSpec, placement_of, spec_of
 
 Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again"]
 REFINEMENTS: Final[Mapping[str, Container[str]]] = {
@@ -78,3 +78,11 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candida
 def rent(types: Sequence[TensorType], placements: Sequence[Placement], machine: Machine) -> float:
     held = sum(machine.local_bytes(t, p) for t, p in zip(types, placements, strict=True))
     return RENT * held / machine.topology.memory_bandwidth
+
+
+def most_rent(draft: Draft) -> float:
+    """That of the plan whose arguments and results are whole, where nobody says where they lie."""
+    program, (inputs, outputs) = draft.program, (draft.annotations.inputs, draft.annotations.outputs)
+    sides = [*zip(program.inputs, inputs, strict=True), *zip(program.outputs, outputs, strict=True)]
+    places = [placement_of(spec or PartitionSpec(), v.rank).without_partial() for v, spec in sides]
+    return rent([v.type for v, _ in sides], places, draft.machine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -57,7 +58,9 @@ class Kind:
 
 @dataclass(eq=False)
 class Value:
-    """Who makes a value and as which of its results; who reads it, and as which of their operands."""
+    """Who makes a value and as which of its results; who reads it, and as which of their operands. By number of the equation:
+    when it is `born`, -1 for inputs of its Program, and the `times` of its uses, after all equations those of outputs; where the
+    Model joins decisions nobody asks for these."""
 
     var: Var
     maker: Decision
@@ -65,7 +68,9 @@ class Value:
     weight: float
     prices: VersionPrices
     homes: ByChoice[Placement]
+    born: int
     uses: list[tuple[Decision, int, Demands]] = field(default_factory=list[tuple[Decision, int, Demands]])
+    times: Sequence[int] = ()
 
     @property
     def key(self) -> object:

@@ -160,6 +160,11 @@ class Elimination:
             choices[bucket.variable] = int(np.argmin(_column(bucket, choices)))
         return choices
 
+    def by_choice(self) -> Table:
+        """What assignments cost at least, by choice of the one variable in `last`."""
+        table = self.buckets[-1].table
+        return self.least - table.min() + table if math.isfinite(self.least) else np.full(len(table), math.inf)
+
     def in_order(self, steps: float = math.inf) -> Iterator[tuple[float, dict[int, int] | None]]:
         """(cost, choices of the variables in `last`), the cheapest first; of all variables where `last` is empty. The others are
         as is best with them. After so many `steps`, each a choice of one variable, it ends with (the least cost of what is left,

@@ -8,10 +8,8 @@ from typing import Final
 
 from meshjit.plan.automatic.candidate import Candidate, refined
 from meshjit.plan.automatic.descend import descend
-from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.made import REFINED, Made
-from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
-from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.memory import Prices, peak_of
 
 PRICED: Final = 10  # prices of memory that are tried
 IN_VAIN: Final = 2  # prices in a row for which plans hold hardly less, after which none is tried where another plan fits
@@ -20,9 +18,8 @@ RETRIED: Final = 3  # of them, on each larger mesh where nothing fits, and whate
 PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
 
 
-def fit(made: Made, model: Model | None, lighter: Candidate | None, priced: int) -> None:
-    """Make plans at so many prices, as long as they can still be faster than `lighter`, if that fits. `model`: of everything that
-    can be chosen, if that can be gone through."""
+def fit(made: Made, lighter: Candidate | None, priced: int) -> None:
+    """Make plans at so many prices, as long as they can still be faster than `lighter`, if that fits."""
     assert made.leanest is not None, "some plan was made"
     memory, machine, leanest, in_vain = made.memory, made.machine, made.leanest.peak, 0
     least = math.inf if lighter is None or lighter.peak > memory else lighter.seconds
@@ -31,7 +28,7 @@ def fit(made: Made, model: Model | None, lighter: Candidate | None, priced: int)
     for tried in range(priced):
         if made.is_late and tried >= RETRIED:
             return
-        candidate = _at_prices(made, model, prices.by_equation)
+        candidate = _at_prices(made, prices.by_equation)
         if candidate is None:
             return
         if candidate.peak > memory and candidate.draft is not None and len(made.draft.program.eqns) <= REFINED:
@@ -45,12 +42,7 @@ def fit(made: Made, model: Model | None, lighter: Candidate | None, priced: int)
                 return
 
 
-def _at_prices(made: Made, model: Model | None, prices: Mapping[int, float]) -> Candidate | None:
-    if model is not None:
-        try:
-            return made.attempt(model, Elimination(with_memory(model, prices)).best())
-        except TooWide:
-            pass
+def _at_prices(made: Made, prices: Mapping[int, float]) -> Candidate | None:
     for state in descend(made.draft, made.ties, made.deadline, prices):
         if state.model is not None:
             return made.attempt(state.model, state.choices)

@@ -75,6 +75,7 @@ class Model:
         self.choices: dict[object, tuple[list[EquationPlan], list[EquationPlan]]] = {}
         self.effects: dict[object, Effects] = {}  # by equation and list of plans
         self.places = 1
+        self.at = -1  # the number of the equation in its Program
         self.parts: dict[Eqn, Eqn] = {}  # parts of equations that are decided separately → the equation
         self.tables = Tables(self.problem, versions, bounds)
         self.made_anywhere: dict[Var, tuple[Decision, Demands] | None] = {}  # values made of nothing, with their first reader
@@ -86,6 +87,7 @@ class Model:
             self._made(var, home, 0, 1.0, prices)
         self._equations(program, 1.0, prices)
         self.outputs: list[Decision] = []
+        self.at = len(program.eqns)
         for i, (var, spec) in enumerate(zip(program.outputs, annotations.outputs, strict=True)):
             pin = pin_of(spec, var.rank, machine.mesh)
             decision = inputs[ties[i]] if i in ties else self._source(var, pin, 1)
@@ -143,7 +145,7 @@ class Model:
         homes: ByChoice[Placement] | None = None,
     ) -> None:
         homes = ByChoice(map(self.machine.normal, maker.placements)) if homes is None else homes
-        self.values[var] = Value(var, maker, result, weight, prices, homes)
+        self.values[var] = Value(var, maker, result, weight, prices, homes, self.at)
 
     def _read(self, var: Var, by: Decision, operand: int, demands: Demands) -> None:
         if var in self.made_anywhere:
@@ -151,6 +153,8 @@ class Model:
                 self.made_anywhere[var] = by, demands
             return
         self.values[var].uses.append((by, operand, demands))
+        if not self.joins:
+            self.values[var].times = (*self.values[var].times, self.at)
 
     def _collector(self, var: Var) -> Decision:
         """Where a carry lies that may only collect: then it may be a partial sum, which is reduced after the loop."""
@@ -172,6 +176,7 @@ class Model:
         uses, layers = self.machine.uses_of(program), alike_equations(program)
         separate = separate_parts(program)
         for at, eqn in enumerate(program.eqns):
+            self.at = at
             if eqn.op.regions is not None and run_regions(eqn) and eqn.op.pinned is None:
                 self._regions(eqn, weight, prices)
             elif self.joins and not eqn.inputs and is_pure(eqn):
@@ -313,6 +318,7 @@ class Model:
         adding = {v for region in run_regions(eqn) for v in self.machine.uses_of(region.program).addends}
         homes: dict[int, Decision] = {}  # by operand that is carried
         results: dict[int, Decision] = {}
+        at = self.at
         for region, times in weighted_regions(eqn):
             inside = VersionPrices(self.machine, region.program, self.estimates, self.domain.prices)
             for i, (operand, inner) in enumerate(zip(region.operands, region.program.inputs, strict=True)):
@@ -320,17 +326,20 @@ class Model:
                 if home is None:
                     home = self._collector(inner) if carries.get(operand) in adding else self._source(inner)
                     outer = [_stacked(p) if i in region.sliced else p.without_partial() for p in home.placements]
+                    self.at = at
                     self._read(eqn.inputs[operand], home, -1, ByChoice((p,) for p in outer))
                 if operand in carries:
                     homes[operand] = home
                     self.collectors.update({inner: home} if home.flows else ())
+                self.at = -1
                 self._made(inner, home, 0, weight * times, inside)
             self._equations(region.program, weight * times, inside)
-            self._results(eqn, region, homes, results, weight, prices)
+            self._results(eqn, at, region, homes, results, weight, prices)
 
     def _results(
         self,
         eqn: Eqn,
+        at: int,
         region: Region,
         homes: Mapping[int, Decision],
         results: dict[int, Decision],
@@ -340,9 +349,11 @@ class Model:
         carried = {output: homes[region.operands[i]] for i, output in region.carried}
         for i, (result, inner) in enumerate(zip(region.results, region.program.outputs, strict=True)):
             home = carried.get(i) or (results.get(result) if result is not None else None) or self._source(inner)
+            self.at = len(region.program.eqns)
             self._read(inner, home, -1, ByChoice((p,) for p in home.placements))
             if result is not None and result not in results:
                 results[result] = home
+                self.at = at
                 placements = [_stacked(p) if i in region.stacked else p for p in home.placements]
                 self._made(eqn.outputs[result], home, 1, weight, prices, ByChoice(map(self.machine.normal, placements)))
 

@@ -68,7 +68,7 @@ def _at_peak(plan: Plan, machine: Machine) -> Iterator[tuple[int, str | int, str
     held = lifetimes.held_bytes()
     at = held.index(max(held))
     alive = [
-        (machine.local_bytes(var.type, placement), number, var, placement)
+        (lifetimes.local_bytes(var, placement), number, var, placement)
         for number, ((var, placement), uses) in enumerate(lifetimes.uses.items())
         if uses[0] <= at <= uses[-1]
     ]

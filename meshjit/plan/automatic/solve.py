@@ -18,11 +18,11 @@ from typing import Final
 from meshjit.core.plan import Optimum, Plan
 from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
-from meshjit.plan.automatic.candidate import Candidate, candidate_of, rent
+from meshjit.plan.automatic.candidate import Candidate, candidate_of, most_rent
 from meshjit.plan.automatic.descend import State, descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
-from meshjit.plan.automatic.exhaust import STEPS, elimination_of, gone_through
-from meshjit.plan.automatic.fit import PRICED, fit
+from meshjit.plan.automatic.exhaust import FEW_UNFIT, STEPS, elimination_of, gone_through
+from meshjit.plan.automatic.fit import PRICED, RETRIED, fit
 from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, slow_links
 from meshjit.plan.automatic.made import Made
 from meshjit.plan.automatic.model import Model
@@ -32,9 +32,9 @@ from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.prove import ROUND, Proof
 from meshjit.plan.automatic.relax import KEPT, bound_on
 from meshjit.plan.automatic.saved import saved_of
+from meshjit.plan.automatic.within import Within
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
-from sharding.spec import PartitionSpec, placement_of
 
 LEFT: Final = 1 << 21  # entries of a table of the elimination of choices without rent
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
@@ -70,11 +70,8 @@ class Search(Made):
 
     @functools.cached_property
     def most_rent(self) -> float:
-        """Of all plans; that of one whose arguments and results are whole, where nobody says where they lie."""
-        draft, (inputs, outputs) = self.draft, (self.draft.annotations.inputs, self.draft.annotations.outputs)
-        sides = [*zip(draft.program.inputs, inputs, strict=True), *zip(draft.program.outputs, outputs, strict=True)]
-        places = [placement_of(spec or PartitionSpec(), v.rank).without_partial() for v, spec in sides]
-        return rent([v.type for v, _ in sides], places, self.machine)
+        """Of all plans."""
+        return most_rent(self.draft)
 
     def known(self, enough: float) -> float:
         """Seconds below which there is no plan, or `enough` if those are more: the bound of seconds and rent, less what rent
@@ -82,12 +79,23 @@ class Search(Made):
         least = max(self.bound - self.rent_left, min(self.bound, self.least_work))
         if least >= enough:
             return enough
-        left = self.model.without_rent if self.is_small and self.is_complete else self.left
         try:
-            least = least if left is None else max(least, min(self.most, Elimination(left(), largest=LEFT).least))
+            return min(enough, max(least, min(self.most, self._without_rent())))
         except TooWide:
-            pass
-        return min(least, enough)
+            return min(enough, least)
+
+    def _without_rent(self) -> float:
+        """The same, of the choices that are left."""
+        if not (self.is_small and self.is_complete):
+            return 0.0 if self.left is None else Elimination(self.left(), largest=LEFT).least
+        if self.leanest is not None and self.best is not None:
+            return self.within.least_without_rent()
+        return Elimination(self.model.without_rent(), largest=LEFT).least
+
+    @functools.cached_property
+    def within(self) -> Within:
+        """For the plans of a small Program that fit."""
+        return Within(self, self.model)
 
     @functools.cached_property
     def model(self) -> Model:
@@ -112,10 +120,11 @@ class Search(Made):
         self.bound, self.is_complete = self.in_order() if self.is_small else self.descents(self.begins_early)
         if self.best is None:
             self._descend()
-        if self.best is None and self.leanest is not None and self.bound < self.rival:
-            can_go_through = self.is_small and len(self.machine.mesh.axis_names) == 1
-            fit(self, self.model if can_go_through else None, self.lighter(), self.priced)
-            self.is_complete = False
+        if self.leanest is not None and self.is_small and not self.is_complete and self.priced > RETRIED:
+            self._within_memory()
+        is_open = self.bound < self.rival and not self.is_complete
+        if is_open and self.leanest is not None and (self.is_small or self.best is None):
+            fit(self, self.lighter(), self.priced)
 
     @functools.cached_property
     def is_hopeless(self) -> bool:
@@ -204,11 +213,19 @@ class Search(Made):
     def in_order(self) -> tuple[float, bool]:
         """Price plans in the order of their lower bounds. The bound that is left, and whether the search came to its end."""
         try:
-            elimination = elimination_of(self.model)
+            elimination = elimination_of(self.model, self.model.problem)
         except TooWide:
             return self.descents()
-        bound, is_complete = gone_through(self, self.model, elimination.in_order(STEPS), elimination.least)
+        bound, is_complete = gone_through(self, self.model, elimination.in_order(STEPS), elimination.least, unfit=FEW_UNFIT)
         return (bound, is_complete) if self.model.tables.is_whole else (self.least_work, False)
+
+    def _within_memory(self) -> None:
+        """The plan that is cheapest among those that fit, or holds least."""
+        bound, is_complete = self.within.cheapest()
+        if self.best is None and self.rival == math.inf:
+            self.within.leanest()
+        elif self.model.tables.is_whole:
+            self.bound, self.is_complete = max(self.bound, bound), is_complete
 
     # --- with lower bounds first --------------------------------------------------------------------------------------
 

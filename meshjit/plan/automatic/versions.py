@@ -27,7 +27,7 @@ class VersionPrices:
     def __init__(
         self, machine: Machine, program: Program, estimates: bool = False, known: dict[object, float] | None = None
     ) -> None:
-        self.machine, self.estimates = machine, estimates
+        self.machine, self.program, self.estimates = machine, program, estimates
         self.makers, self.counts = _makers(program), machine.uses_of(program).counts
         self.known: dict[object, float] = {} if known is None else known
 
