@@ -23,7 +23,7 @@ from meshjit.numpy.promote import apply, asarray, cast, dtype_of, float_of, lift
 from meshjit.numpy.quick.names import install as _quicken
 from meshjit.numpy.reductions import logsumexp as logsumexp, selection
 from meshjit.numpy.ufuncs import tanh as tanh
-from meshjit.runtime.composed import composed
+from meshjit.runtime.composed import composed as _composed
 from meshjit.trace import bind
 
 
@@ -165,6 +165,6 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     return cast(mnp.equal(mnp.expand_dims(x, axis), classes), np.float64 if dtype is None else dtype)
 
 
-composed(globals(), "mish softplus log_sigmoid log1mexp logmeanexp")
+_composed(globals(), "mish softplus log_sigmoid log1mexp logmeanexp")
 _quicken(__name__)
 _explain(__name__)

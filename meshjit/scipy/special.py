@@ -17,7 +17,7 @@ from meshjit.lax import elementwise as lax
 from meshjit.missing import explain as _explain
 from meshjit.nn import log_softmax as _log_softmax, logsumexp as logsumexp, softmax as _softmax
 from meshjit.numpy.promote import apply, dtype_of
-from meshjit.runtime.composed import as_one, composed
+from meshjit.runtime.composed import as_one as _as_one, composed as _composed
 from meshjit.scipy import operands
 from meshjit.trace import line_of, user_source
 
@@ -51,7 +51,7 @@ expit = _unary("expit", "logistic", "1 / (1 + exp(-x)).")
 
 
 @custom_jvp
-@as_one
+@_as_one
 def logit(x: Any) -> Any:
     """log(p / (1 - p)), the inverse of expit."""
     (x,) = operands.floats(x)
@@ -185,7 +185,7 @@ def zeta(x: Any, q: Any = None) -> Any:
 
 
 @custom_jvp
-@as_one
+@_as_one
 def _zeta(x: Any, q: Any) -> Any:
     return lax.zeta(x, q)
 
@@ -218,7 +218,7 @@ i1e = _unary("i1e", "bessel_i1e", "exp(-|x|) I₁(x).")
 
 
 @custom_jvp
-@as_one
+@_as_one
 def i0(x: Any) -> Any:
     """I₀(x)."""
     (x,) = operands.floats(x)
@@ -226,7 +226,7 @@ def i0(x: Any) -> Any:
 
 
 @custom_jvp
-@as_one
+@_as_one
 def i1(x: Any) -> Any:
     """I₁(x)."""
     (x,) = operands.floats(x)
@@ -241,7 +241,7 @@ i1.defjvps(lambda t, y, x: t * (i0(x) - mnp.where(x == 0, 0.5, y / mnp.where(x =
 
 
 @custom_jvp
-@as_one
+@_as_one
 def xlogy(x: Any, y: Any) -> Any:
     """x log y, and 0 where x is 0 and y is a number."""
     x, y = operands.floats(x, y)
@@ -252,7 +252,7 @@ xlogy.defjvps(lambda t, z, x, y: t * mnp.log(y), lambda t, z, x, y: t * x / y)
 
 
 @custom_jvp
-@as_one
+@_as_one
 def xlog1py(x: Any, y: Any) -> Any:
     """x log(1 + y), and 0 where x is 0 and y is a number."""
     x, y = operands.floats(x, y)
@@ -263,7 +263,7 @@ xlog1py.defjvps(lambda t, z, x, y: t * mnp.log1p(y), lambda t, z, x, y: t * x / 
 
 
 @custom_jvp
-@as_one
+@_as_one
 def entr(x: Any) -> Any:
     """-x log x, 0 at 0 and -inf below."""
     (x,) = operands.reals("entr", x)
@@ -386,5 +386,5 @@ _LATER = {
     "recurrences": "bernoulli bessel_jn hyp1f1 hyp2f1",
 }
 
-composed(globals())
+_composed(globals())
 _explain(__name__, {name: f"meshjit.scipy.{module}" for module, names in _LATER.items() for name in names.split()})
