@@ -95,6 +95,20 @@ def forward(module: str, of: str, name: str) -> tuple[Callable[[str], Any], Call
     return attribute, names
 
 
+def modules_of(package: str) -> Callable[[str], ModuleType]:
+    """`__getattr__` of a package of jax's that has only modules, also where nothing has imported them yet: `import jax` does."""
+
+    def module(name: str) -> ModuleType:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return importlib.import_module(f"{package}.{name}")
+        except ModuleNotFoundError as error:
+            raise AttributeError(str(error), name=name) from None
+
+    return module
+
+
 def enter_children(of: str, name: str) -> None:
     """Put the modules that `of` has into sys.modules by jax's names, too, as `import jax` does with JAX's."""
     for child, value in [*vars(sys.modules[of]).items()]:

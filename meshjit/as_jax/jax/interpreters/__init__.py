@@ -1,14 +1,5 @@
 """`jax.interpreters`: where libraries put the rules of their primitives."""
 
-import importlib
-from types import ModuleType
+from meshjit.as_jax.finder import modules_of
 
-
-def __getattr__(name: str) -> ModuleType:
-    """Its modules, also where nothing has imported them yet: `import jax` imports those of JAX."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    try:
-        return importlib.import_module(f"jax.interpreters.{name}")
-    except ModuleNotFoundError as error:
-        raise AttributeError(str(error), name=name) from None
+__getattr__ = modules_of("jax.interpreters")
