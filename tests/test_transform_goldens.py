@@ -54,6 +54,7 @@ from meshjit.transform.share_halos import share_halos
 from meshjit.transform.share_shifts import share_shifts
 from meshjit.transform.slice_early import slice_early
 from meshjit.transform.slice_late import slice_late
+from meshjit.transform.slice_operands import slice_operands
 from meshjit.transform.split import split
 from meshjit.transform.taylor import taylor
 from meshjit.transform.transpose import backward, gradient
@@ -214,6 +215,7 @@ PASSES = {
     "compute_again": Pass(
         compute_again, lambda p: compute_again(p, [Section(p.eqns[:1], len(p.eqns) - 1, p.eqns[-1].inputs[-1])])[0]),
     "compute_again_in_loops": Pass(compute_again_in_loop, lambda p: compute_again_in_loop(p, all_again(p))[0]),
+    "slice_operands": plain(slice_operands, values_on_devices_stay),
     "share_halos": plain(share_halos, values_on_devices_stay),
     "merge_permutes": Pass(merge_permutes, lambda p: merge_permutes(p, MESH, Topology.cpu(MESH)), values_on_devices_stay),
     "pair_permutes": Pass(pair_permutes, lambda p: pair_permutes(p, MESH), values_on_devices_stay),

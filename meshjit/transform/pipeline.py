@@ -22,17 +22,18 @@ While planning (`plan/proposals/`: they need placements, and the search keeps wh
 
 After partitioning (`finish`, on local Programs; collectives are there now):
     17 cse               with constants, which no longer need a copy for each use
-    18 share_halos       before 19: overlapping borders are one, and not two to be merged
-    19 merge_permutes    before 20: it copies little, and 20 computes masks
-    20 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+    18 slice_operands    after 17: where a device stands, and where its part begins, are one value each
+    19 share_halos       before 20: overlapping borders are one, and not two to be merged
+    20 merge_permutes    before 21: it copies little, and 21 computes masks
+    21 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
 
 Before emission (`clean`, on local Programs):
-    21 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
-    22 fuse              after all else that moves or cuts transforms: several dims in one
-    23 share_shifts      where the target needs it: after 21, which makes shifts of pads
-    24 slice_late        where the target needs it; after 21, which takes slices as early as it can
-    25 hide_constants    where the target needs it; after 21, which folds constants
-    26 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    22 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    23 fuse              after all else that moves or cuts transforms: several dims in one
+    24 share_shifts      where the target needs it: after 22, which makes shifts of pads
+    25 slice_late        where the target needs it; after 22, which takes slices as early as it can
+    26 hide_constants    where the target needs it; after 22, which folds constants
+    27 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from meshjit.transform.share_halos import share_halos
 from meshjit.transform.share_shifts import share_shifts
 from meshjit.transform.slice_early import slice_early
 from meshjit.transform.slice_late import slice_late
+from meshjit.transform.slice_operands import slice_operands
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
 
@@ -75,13 +77,13 @@ def simplify(program: Program) -> Program:
 
 
 def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
-    """Passes 17 to 20: fewer collectives for the same bytes, in nested Programs too."""
-    local = share_halos(cse(local, constants=True))
+    """Passes 17 to 21: fewer collectives for the same bytes, in nested Programs too."""
+    local = share_halos(slice_operands(cse(local, constants=True)))
     return pair_permutes(merge_permutes(local, mesh, topology), mesh)
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 21 to 26: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 22 to 27: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
     local = slice_late(local) if target.slices_late else local
