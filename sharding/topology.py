@@ -28,7 +28,7 @@ class Topology:
     flops, memory_bandwidth (bytes/s), memory (bytes): of one device; flops_of: dtype -> flops where they differ; step_latency:
     seconds that a local op costs at least. latency_growth: seconds more to start a collective for every doubling of a
     group beyond two. overlaps: the collectives that run while the device computes. detour: seconds that a walk of partial
-    sums has to gain by way of axes that neither of its ends is sharded over.
+    sums has to gain by way of axes that neither of its ends is sharded over, and gathers in place of a sum.
     """
 
     name: str

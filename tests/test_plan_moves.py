@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import ml_dtypes
@@ -299,3 +300,26 @@ def test_what_is_brought_before_a_loop_is_right_on_uneven_shards(mesh: AbstractM
     both = [P("x", "y"), P(None, "y", "x"), P(None, ("x", "y")), P("y"), P("x")]
     for specs in (both, [P("y"), P("x"), P("x"), P(None, "y"), P()]):
         check_function(f, arrays, mesh, specs, [None, None, None])
+
+
+SQUARE = AbstractMesh((4, 4), ("data", "model"))
+ENDS: tuple[Specs, Specs] = [P(None, "model"), P("data"), P("data", "model")], [P(None, "model")]
+
+
+def descended(w: Any, x: Any, g: Any) -> Any:
+    """Batches lie over `data`, features over `model`."""
+    return w - mnp.float32(0.5) * (x.T @ g).astype(mnp.float32)
+
+
+@pytest.mark.parametrize("detour, sent", [(None, {"all_reduce": 576000.0}), (0.0, {"all_gather": 390912.0})])
+def test_small_sums_are_reduced_on_tpus(detour: float | None, sent: dict[str, float]) -> None:
+    """Their compiler puts off a gradient until its operands are gathered, and holds what it does not do meanwhile."""
+    target = target_of(SQUARE, ("tpu",), model="v5e")
+    if detour is not None:
+        target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, detour=detour))
+    assert traffic(descended, ["f32[768, 1000]", "bf16[256, 768]", "bf16[256, 1000]"], SQUARE, *ENDS, target) == sent
+
+
+def test_large_operands_are_gathered_on_tpus_where_that_is_less() -> None:
+    types, target = ["f32[8192, 8192]", "bf16[256, 8192]", "bf16[256, 8192]"], target_of(SQUARE, ("tpu",), model="v5e")
+    assert traffic(descended, types, SQUARE, *ENDS, target) == {"all_gather": 3932160.0}

@@ -5,7 +5,8 @@
 
 While an equation is planned whose result only joins sums, it is not known what reducing it costs, if anything (`joins` in
 `meshjit/plan/assign.py`). Once all equations are planned, it is known which of these sums are reduced by themselves, and where.
-Their equations are then computed there; a plan that does not come out cheaper for it is dropped.
+Their equations are then computed there; a plan that does not come out cheaper for it is dropped. Gathers have to gain
+`Topology.detour`, as in walks of sums: a compiler that puts gradients off until their operands are there holds them, and more.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _whole(eqn: Eqn, plan: EquationPlan, walk: Walk, machine: Machine) -> _Whole
         return None
     spread = consistent(rule, rule.project(rule.results[0], target, machine.mesh), machine.mesh)
     there = equation_plan(rule, spread, machine.mesh)
-    gain = CLEARLY * (walk.seconds + machine.own_work(eqn, plan)[0]) - machine.own_work(eqn, there)[0]
+    gain = CLEARLY * (walk.seconds + machine.own_work(eqn, plan)[0]) - machine.own_work(eqn, there)[0] - machine.topology.detour
     return _Whole(there, gain) if gain > 0 and machine.normal(there.results[0]) == target else None
 
 
