@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,30 @@ def test_what_cannot_be_compiled_for() -> None:
         with pytest.raises(Unusable) as raised:
             absent_devices(topology, 8)
         assert str(raised.value) == f"--compile: {text}"
+
+
+@pytest.mark.device
+@pytest.mark.skipif(not HAS_LIBTPU, reason="libtpu is not installed")
+def test_two_processes_compile_for_a_pod_at_a_time(tmp_path: Path) -> None:
+    """Each waits with libtpu loaded until the other has loaded it, too."""
+    program = (
+        "import pathlib, sys, time\n"
+        "from meshjit.experimental.topologies import get_topology_desc\n"
+        "from meshjit.inspect.ahead import absent_accelerators\n"
+        "own, other = map(pathlib.Path, sys.argv[1:])\n"
+        "with absent_accelerators():\n"
+        "    assert len(get_topology_desc('v5e:4x4', 'tpu').devices) == 16\n"
+        "own.touch()\n"
+        "for _ in range(600):\n"
+        "    if other.exists():\n"
+        "        sys.exit()\n"
+        "    time.sleep(0.1)\n"
+        "sys.exit('the other did not come')\n"
+    )
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("TPU_") and k != "ALLOW_MULTIPLE_LIBTPU_LOAD"}
+    flags = [str(tmp_path / name) for name in ("a", "b")]
+    runs = [subprocess.Popen([sys.executable, "-c", program, *pair], env=clean) for pair in (flags, flags[::-1])]
+    assert [run.wait(timeout=120) for run in runs] == [0, 0]
 
 
 @pytest.mark.device

@@ -6,6 +6,7 @@
 
 On a machine without a TPU libtpu wants to be told so: TPU_SKIP_MDS_QUERY=1, TPU_ACCELERATOR_TYPE=v5litepod-16,
 TPU_WORKER_HOSTNAMES=localhost, TPU_WORKER_ID=0 in the environment; and MESHJIT_PLATFORMS=cpu, so that nobody looks for one.
+Several processes compile at a time with ALLOW_MULTIPLE_LIBTPU_LOAD=1; else all but one fail ("multi-process lockfile").
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ from meshjit.targets.files import SUFFIX, topology_named
 from sharding.figures import Figures
 from sharding.mesh import Mesh
 
-_ABSENT_TPU: Final = {  # what libtpu wants to be told on a machine without a TPU
+_ABSENT_TPU: Final = {  # what libtpu wants to be told on a machine without a TPU; there several processes may compile at a time
     "TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-16", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }  # fmt: skip
 
 # What XLA:GPU asks of a chip that is not here: NVIDIA H100 and H200 SXM, published figures.
