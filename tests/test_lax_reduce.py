@@ -72,3 +72,18 @@ def test_another_number_of_results() -> None:
 
 def twice(a: Any, b: Any) -> Any:
     return a, b
+
+
+@pytest.mark.parametrize("extreme", [lax.max, lax.min])
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("shape", [(4, 6), (1, 5), (3, 0)])
+def test_extremes_of_complex_numbers(extreme: Any, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """By the real part, of equal ones by the imaginary part, as in NumPy."""
+    generator = np.random.default_rng(0)
+    x = (generator.integers(0, 3, shape) + 1j * generator.integers(0, 3, shape)).astype(np.complex64)
+    start = np.complex64(1 + 1j)
+    numpys = np.maximum if extreme is lax.max else np.minimum
+    expected = numpys.reduce(x, axis=dims, initial=start)
+    for reduced in (lax.reduce, mj.jit(lambda a, b, f, d: lax.reduce(a, b, f, d), static_argnums=(2, 3))):
+        result = np.asarray(reduced(x, start, extreme, dims))
+        assert result.dtype == np.complex64 and (result == expected).all()

@@ -98,7 +98,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     starts = tree.leaves(init_values)
     axes = normal_axes(tuple(dimensions), len(shape_of(leaves[0])))
     op = _monoids().get(usual(computation))
-    if len(leaves) == 1 and op is not None and dtype_of(leaves[0]) != np.bool_:
+    if len(leaves) == 1 and op is not None and _has_reduction(op, dtype_of(leaves[0])):
         reduced, start = bind(ops(op), asarray(leaves[0]), axes=axes), cast(starts[0], dtype_of(leaves[0]))
         if not _is_identity(start, op):
             reduced = computation(start, reduced)
@@ -111,6 +111,11 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     kept = shape_of(last[0])[:-1]
     starts = [mnp.broadcast_to(cast(s, dtype_of(x)), kept) for s, x in zip(starts, leaves, strict=True)]
     return tree.unflatten(structure, _fold(last, starts, combine))
+
+
+def _has_reduction(op: str, dtype: np.dtype[Any]) -> bool:
+    """Complex numbers have an order in max and min alone."""
+    return dtype != np.bool_ and not (dtype.kind == "c" and op in ("reduce_max", "reduce_min"))
 
 
 def _is_identity(start: Any, op: str) -> bool:
