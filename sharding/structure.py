@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import bisect
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from sharding.graph import Axes, Graph, Node, Repeat, Seed
 from sharding.propagation_state import Clash, NodeKey, State, Trail, VisitCache, VisitKind
 from sharding.spec import ShardingError
+
+FEWEST: Final = 3  # repeats of a kind: of two the second spares less than the first costs besides
 
 
 @dataclass(frozen=True)
@@ -135,11 +138,13 @@ class Structure:
 
     def _occurrences(self) -> Iterator[Occurrence]:
         models: dict[Any, Model] = {}
+        counts = Counter([repeat.kind for repeat in self.graph.repeats])
         for repeat in self.graph.repeats:
             others = [self.firsts[v] for v in repeat.others]
             is_tied = any([self.firsts[v] != v for v in repeat.made]) if self.graph.ties else False
             is_linked = len({*others}) < len(others) or max(others, default=-1) >= repeat.made.start
-            if is_tied or is_linked or len(repeat.public) == len(repeat.made):  # visits would go from node to node all the same
+            is_open = len(repeat.public) == len(repeat.made)  # visits would go from node to node all the same
+            if counts[repeat.kind] < FEWEST or is_tied or is_linked or is_open:
                 continue
             key = repeat.kind, tuple(sorted(range(len(others)), key=others.__getitem__)), repeat.public
             if key not in models:
