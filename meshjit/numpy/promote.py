@@ -13,7 +13,6 @@ from meshjit.config import config
 from meshjit.core.keys import KeyType, NotNumbersError, PRNGKeyArray, type_text
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote, refuse_conversion
-from meshjit.core.splat import splat
 from meshjit.core.stored import wide_of
 from meshjit.core.types import TensorType, is_inexact, is_integer, type_of
 from meshjit.errors import ConcretizationTypeError
@@ -201,7 +200,11 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
 
 def exactly(x: Any, dtype: np.dtype[Any], weak: bool = False) -> Any:
     """`x` in a dtype that arrays are of already: without enable_x64 too, 64 bits stay with arrays that were made under it."""
-    operand, type, was_weak = value(x)
+    return _converted(value(x), dtype, weak)
+
+
+def _converted(valued: tuple[Any, TensorType, bool], dtype: np.dtype[Any], weak: bool) -> Any:
+    operand, type, was_weak = valued
     if isinstance(operand, np.ndarray):
         real = type.dtype.kind == "c" and dtype.kind not in "cb"  # 1j is true
         # NumPy converts integers of few bits to no others of few
@@ -219,7 +222,7 @@ def promoted(*xs: Any, inexact: bool = False) -> tuple[list[Any], bool]:
     """All operands in their common dtype, and whether the result is weak. `inexact`: integers become floats."""
     values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
     dtype, weak = _common_dtype(values, inexact)
-    return [exactly(operand, dtype, weak) for operand, _, _ in values], weak
+    return [_converted(each, dtype, weak) for each in values], weak
 
 
 def float_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -236,10 +239,11 @@ def index_dtype() -> np.dtype[Any]:
 
 def broadcast_to(array: Any, shape: Any) -> Any:
     """NumPy's rule: dims are added in front, extents of 1 are repeated."""
-    operand, type, weak = value(array)
-    if isinstance(shape, tuple) and type.shape == shape:
-        return operand
-    shape = shape_tuple(shape)
+    return _broadcast(value(array), shape_tuple(shape))
+
+
+def _broadcast(valued: tuple[Any, TensorType, bool], shape: Shape) -> Any:
+    operand, type, weak = valued
     if type.shape == shape:
         return operand
     offset = len(shape) - type.rank
@@ -248,8 +252,9 @@ def broadcast_to(array: Any, shape: Any) -> Any:
             f"shape {type.shape} cannot be broadcast to {shape}\n  at {line_of(user_source())}\n"
             "  fix: extents of 1 are repeated, others must be equal, counted from the last dim: x[:, None] adds one"
         )
-    if isinstance(operand, np.ndarray) and not type.shape and active_trace() is not None:
-        return bind(ops("constant"), value=splat(operand, shape), weak_type=weak)
+    trace = active_trace() if not type.shape and isinstance(operand, np.ndarray) else None
+    if trace is not None:
+        return trace.splat(operand, shape, weak)
     return bind(
         ops("broadcast_in_dim"), operand, shape=shape, dimensions=tuple(range(offset, len(shape))), weak_type=weak
     )
@@ -270,8 +275,9 @@ def broadcast_shapes(*shapes: Any, error: type[Exception] = ValueError) -> Shape
 
 
 def broadcast_all(xs: Sequence[Any], error: type[Exception] = ValueError) -> list[Any]:
-    shape = _common_shape({shape_of(x) for x in xs}, error)
-    return [broadcast_to(x, shape) for x in xs]
+    values = [value(x) for x in xs]
+    shape = _common_shape({type.shape for _, type, _ in values}, error)
+    return [_broadcast(each, shape) for each in values]
 
 
 def apply(name: str, *xs: Any, inexact: bool = False, **params: Any) -> Any:
@@ -328,11 +334,11 @@ def _fitted(operand: tuple[Any, TensorType, bool], dtype: np.dtype[Any], weak: b
     """One operand converted and broadcast, without ops where it fits already."""
     x, type, was_weak = operand
     if type.dtype != dtype or (was_weak != weak and not isinstance(x, np.ndarray)):
-        x = exactly(x, dtype, weak)
+        x = _converted(operand, dtype, weak)
     if type.shape == shape:
         return x
-    trace = active_trace() if x.__class__ is WeakNumber else None
-    return broadcast_to(x, shape) if trace is None else trace.splat(x, shape, weak_type=True)
+    trace = active_trace() if not type.shape and isinstance(x, np.ndarray) else None
+    return broadcast_to(x, shape) if trace is None else trace.splat(x, shape, x.__class__ is WeakNumber)
 
 
 def normal_axis(axis: Any, rank: int) -> int:
