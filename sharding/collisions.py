@@ -32,7 +32,7 @@ class Collisions:
                 key, kind = part.picks[i](states), part.kinds[i]
                 clashes = kind.clashes.get(key)
                 if clashes is None:
-                    clashes = self.visited(kind, key, index, part.slots[i])
+                    clashes = self.visited(kind, key, part.slots[i])
                 for clash in clashes:
                     yield self.conflict(index, clash)
             if occurrence is not None:
@@ -51,15 +51,17 @@ class Collisions:
             for i, (pick, slots, kind) in enumerate(zip(model.part.picks, model.part.slots, model.part.kinds, strict=True)):
                 own = kind.clashes.get(pick(numbers))
                 if own is None:
-                    own = self.visited(kind, pick(numbers), occurrence.start + i, [members[slot] for slot in slots])
+                    own = self.visited(kind, pick(numbers), [members[slot] for slot in slots])
                 clashes += [(i, clash) for clash in own]
             recorded = model.clashes[key] = tuple(clashes)
         return recorded
 
-    def visited(self, kind: VisitKind, key: NodeKey, index: int, firsts: Sequence[int]) -> tuple[Clash, ...]:
+    def visited(self, kind: VisitKind, key: NodeKey, firsts: Sequence[int]) -> tuple[Clash, ...]:
         """The clashes of a node whose values have these firsts."""
-        values = [Value(first, self.structure.cache.states[self.states[first]]) for first in firsts]
-        clashes = kind.clashes[key] = tuple(Visit(self.graph.nodes[index].rule, values, self.mesh).clashes())
+        states = [self.structure.cache.states[self.states[first]] for first in firsts]
+        holders = kind.differing(states)
+        values = map(Value, firsts, states)
+        clashes = kind.clashes[key] = tuple(Visit(kind, [*values], self.mesh, holders).clashes()) if holders else ()
         return clashes
 
     def conflict(self, index: int, clash: Clash) -> Conflict:

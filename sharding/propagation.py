@@ -147,7 +147,7 @@ class _Propagation:
             key, kind = picks[at](states), kinds[at]
             outcome = kind.changes[stage - CONTESTS + 1 if stage >= CONTESTS else 0].get(key)
             if outcome is None:
-                outcome = self._visit(kind, key, stage, index, slots[at], states)
+                outcome = self._visit(kind, key, stage, slots[at], states)
             if outcome:
                 trail, after = outcome
                 history.append((index, trail))
@@ -196,7 +196,7 @@ class _Propagation:
             if outcome is None:
                 slots = [members[position] for position in part.slots[i]]
                 known = {first: states[position] for first, position in zip(slots, part.slots[i], strict=True)}
-                outcome = self._visit(kind, key, now, occurrence.start + i, slots, known)
+                outcome = self._visit(kind, key, now, slots, known)
             if not outcome:
                 for later in _idle(kind, key) if now < CONTESTS else ():
                     due[later][i] = False
@@ -220,13 +220,18 @@ class _Propagation:
         number = model.number_of(inner) if inner else inside
         return RepeatOutcome(tuple(trails), inner, others, changes, tuple(told), number)
 
-    def _visit(self, kind: VisitKind, key: NodeKey, stage: int, index: int, slots: Sequence[int], states: Any) -> Outcome:
-        """What comes of a visit of the node whose values have these firsts; `states`: first → number of its state."""
-        values = {first: Value(first, self.cache.states[states[first]]) for first in slots}
-        trail = Visit(self.graph.nodes[index].rule, [values[first] for first in slots], self.mesh).run(max(stage, CONTESTS - 1))
-        changed = {slots[slot]: slot for slot, *_ in trail}
-        after = tuple([(slot, self.cache.number_of(values[v].state)) for v, slot in changed.items()])
-        outcome: Outcome = (trail, after) if trail else ()
+    def _visit(self, kind: VisitKind, key: NodeKey, stage: int, slots: Sequence[int], states: Any) -> Outcome:
+        """What comes of a visit of a node whose values have these firsts; `states`: first → number of its state."""
+        before = [self.cache.states[states[first]] for first in slots]
+        holders = kind.holders if stage == DISPLACEMENTS else kind.differing(before)
+        outcome: Outcome = ()
+        if holders or stage == DISPLACEMENTS:
+            values = {first: Value(first, state) for first, state in zip(slots, before, strict=True)}
+            visit = Visit(kind, [values[first] for first in slots], self.mesh, holders)
+            trail = visit.run(max(stage, CONTESTS - 1))
+            changed = {slots[slot]: slot for slot, *_ in trail}
+            after = tuple([(slot, self.cache.number_of(values[v].state)) for v, slot in changed.items()])
+            outcome = (trail, after) if trail else ()
         kind.changes[stage - CONTESTS + 1 if stage >= CONTESTS else 0][key] = outcome
         return outcome
 

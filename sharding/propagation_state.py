@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sharding.axes import AxisRef, overlap
@@ -43,14 +44,30 @@ class State(NamedTuple):
 class VisitKind:
     """Outcomes of visits of nodes of one kind: the same rule, and the same order among the first values of its ties."""
 
-    __slots__ = ("changes", "clashes", "operands", "ranks", "stages")
+    __slots__ = ("changes", "clashes", "holders", "is_plain", "operands", "ranks", "rule", "stages")
 
     def __init__(self, rule: FactorRule) -> None:
-        self.stages = stages_of(rule)
+        self.rule, self.holders, self.stages = rule, holders_of(rule), stages_of(rule)
+        self.is_plain = rule.is_simple and not rule.hidden  # a factor has all axes of its dims
         self.operands = len(rule.operands)
         self.ranks = [len(value) for value in (*rule.operands, *rule.results)]
         self.changes: tuple[dict[NodeKey, Outcome], ...] = ({}, {}, {})  # before contests, there, and behind
         self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
+
+    def differing(self, states: Sequence[State]) -> Sequence[tuple[str, tuple[Holder, ...]]]:
+        """The factors whose dims do not all have the same axes, among values in these states. Of others nobody learns anything, and
+        their axes are taken."""
+        if not self.is_plain:
+            return self.holders
+        differing: list[tuple[str, tuple[Holder, ...]]] = []
+        for factor in self.holders:
+            first, *others = factor[1]
+            axes = states[first.slot].dims[first.dim]
+            for holder in others:
+                if states[holder.slot].dims[holder.dim] != axes:
+                    differing.append(factor)
+                    break
+        return differing
 
 
 class VisitCache:

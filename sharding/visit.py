@@ -14,34 +14,23 @@ from sharding.axes import canonical_axes, common_prefix, is_prefix, name_of, ove
 from sharding.displace import refuge
 from sharding.graph import Axes
 from sharding.mesh import BaseMesh
-from sharding.propagation_state import CONTESTS, DISPLACEMENTS, Change, Clash, Holder, Offer, Value, holders_of
-from sharding.rule import FactorRule
+from sharding.propagation_state import CONTESTS, DISPLACEMENTS, Change, Clash, Holder, Offer, Value, VisitKind
 
 
 class Visit:
     """Values of one node at its rule. Their dims change at once; `trail` says how, in order."""
 
-    def __init__(self, rule: FactorRule, slots: Sequence[Value], mesh: BaseMesh) -> None:
-        self.rule, self.slots, self.mesh, self.sizes = rule, slots, mesh, mesh.shape
-        self.is_plain = rule.is_simple and not rule.hidden  # a factor has all axes of its dims
-        self.holders = self._differing() if self.is_plain else holders_of(rule)
+    def __init__(
+        self, kind: VisitKind, slots: Sequence[Value], mesh: BaseMesh, holders: Sequence[tuple[str, tuple[Holder, ...]]]
+    ) -> None:
+        """`holders`: of the factors that are looked at."""
+        self.rule, self.slots, self.mesh, self.sizes = kind.rule, slots, mesh, mesh.shape
+        self.is_plain, self.holders = kind.is_plain, holders
         self.trail: list[Change] = []
-
-    def _differing(self) -> Sequence[tuple[str, tuple[Holder, ...]]]:
-        """The factors whose dims do not all have the same axes. Of others nobody learns anything, and their axes are taken."""
-        dims, differing = [value.dims for value in self.slots], list[tuple[str, tuple[Holder, ...]]]()
-        for name, holders in holders_of(self.rule):
-            axes = dims[holders[0].slot][holders[0].dim]
-            for holder in holders:
-                if dims[holder.slot][holder.dim] != axes:
-                    differing.append((name, holders))
-                    break
-        return differing
 
     def run(self, stage: int) -> tuple[Change, ...]:
         """Exchange axes among the values: what all agree on, or one contest, or displacements."""
         if stage == DISPLACEMENTS:
-            self.holders = holders_of(self.rule)
             self._displace()
             self._displace_minor()
         elif stage == CONTESTS:
