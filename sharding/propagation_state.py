@@ -55,7 +55,7 @@ class VisitKind:
         self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
 
     def differing(self, states: Sequence[State]) -> Sequence[tuple[str, tuple[Holder, ...]]]:
-        """The factors whose dims do not all have the same axes, among values in these states. Of others nobody learns anything, and
+        """The factors whose dims do not all have the same axes, of values in these states. Of others nobody learns anything, and
         their axes are taken."""
         if not self.is_plain:
             return self.holders

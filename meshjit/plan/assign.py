@@ -37,6 +37,7 @@ class Assigner:
         self.machine = machine
         self.mesh = machine.mesh
         self.kinds: dict[Eqn, int] = {}  # which of the equations that are alike
+        self.copies: dict[tuple[int, ...], int] = {}  # the same by identity, which holds as `kinds` keeps the equations
         self.numbers: dict[Any, int] = {}
         self.assigned: dict[Any, EquationPlan] = {}
         self.options: dict[int, Options] = {}  # by id of the one that was chosen
@@ -53,7 +54,7 @@ class Assigner:
     def again(self) -> Assigner:
         """One that knows what this one knows; what it learns goes when it goes."""
         other = Assigner(self.machine.again())
-        other.kinds, other.numbers = dict(self.kinds), dict(self.numbers)
+        other.kinds, other.copies, other.numbers = dict(self.kinds), dict(self.copies), dict(self.numbers)
         other.assigned, other.options = dict(self.assigned), dict(self.options)
         return other
 
@@ -85,8 +86,11 @@ class Assigner:
 
     def _kind_of(self, eqn: Eqn, rule: FactorRule) -> int:
         """A number for all that the choice depends on besides placements."""
-        facts = eqn.op.exchanges, eqn.op.passes is None, work_passes(eqn), _exchanged(eqn)
-        number = self.numbers.setdefault((rule, facts, eqn.input_types, eqn.output_types), len(self.numbers))
+        number = self.copies.get(eqn.identity)
+        if number is None:
+            facts = eqn.op.exchanges, eqn.op.passes is None, work_passes(eqn), _exchanged(eqn)
+            number = self.numbers.setdefault((rule, facts, eqn.input_types, eqn.output_types), len(self.numbers))
+            self.copies[eqn.identity] = number
         self.kinds[eqn] = number
         return number
 

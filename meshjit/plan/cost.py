@@ -163,8 +163,7 @@ class Machine(Walks):
         key = (eqn.op, eqn.input_types, tuple(eqn.params.items()), *lies)
         exchange = self.exchanges.get(key)
         if exchange is None:
-            written = write(rule, eqn, plan, self.mesh, self.target)
-            exchange = self.exchanges[key] = self.cost_of_local(written.local, written.requests)
+            exchange = self.exchanges[key] = self.cost_of_local(*write(rule, eqn, plan, self.mesh, self.target))
         return exchange
 
     def in_blocks(self, eqn: Eqn, plan: EquationPlan) -> OwnCost:
@@ -213,11 +212,12 @@ class Machine(Walks):
 
     def local_work(self, program: Program) -> float:
         """Seconds that a device computes for a local Program, collectives aside. What goes element by element is fused."""
-        seconds = FUSED * fused_bytes(program, self.is_view) / self.topology.memory_bandwidth
+        fused = {eqn for eqn in program.eqns if goes_by_element(eqn)}
+        seconds = FUSED * fused_bytes(program, fused, self.is_view) / self.topology.memory_bandwidth
         for eqn in program.eqns:
             if eqn.op.regions is not None:
                 seconds += sum(times * self.local_work(region.program) for region, times in weighted_regions(eqn))
-            elif eqn.op.simulate is None and not goes_by_element(eqn):
+            elif eqn.op.simulate is None and eqn not in fused:
                 types = (*eqn.input_types, *eqn.output_types)
                 seconds += self.local_seconds(rule_of(eqn), types, reading_of(eqn), windows_of(eqn, self.target))
         return seconds

@@ -11,15 +11,13 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.rules import goes_by_element
 
 
-def fused_bytes(program: Program, is_view: Callable[[Eqn], bool]) -> float:
+def fused_bytes(program: Program, fused: Collection[Eqn], is_view: Callable[[Eqn], bool]) -> float:
     """Bytes that the fused equations read and write. `is_view`: whether the result lies in memory as the operand does."""
-    fused = {eqn for eqn in program.eqns if goes_by_element(eqn)}
     views: dict[Var, Var] = {}
     reads: dict[Var, float] = {}  # by value: how much of it fused equations ask for
     makes: dict[Var, Eqn] = {}

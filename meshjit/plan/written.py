@@ -6,9 +6,6 @@ truth about halos, owners and exchanges, and a rule that sends less is planned w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.target import Target
@@ -20,15 +17,6 @@ from sharding.mesh import BaseMesh
 from sharding.spec import Placement
 
 
-@dataclass(frozen=True)
-class Written:
-    """The local equations of one equation, and the operands that the rule asked for under other placements."""
-
-    local: Program
-    collectives: tuple[Collective, ...]
-    requests: tuple[tuple[int, Placement], ...]
-
-
 def write_block(eqn: Eqn, plan: EquationPlan, mesh: BaseMesh, target: Target) -> Program:
     """What partitioning writes for a loop done in blocks of iterations."""
     with Builder(eqn.op.name) as builder:
@@ -37,8 +25,11 @@ def write_block(eqn: Eqn, plan: EquationPlan, mesh: BaseMesh, target: Target) ->
         return builder.build(write_in_blocks(eqn, plan, operands, builder, Moves(mesh, target)))
 
 
-def write(rule: OwnRule, eqn: Eqn, plan: EquationPlan, mesh: BaseMesh, target: Target) -> Written:
-    """What `rule` writes for this equation, whose operands and results lie as the plan says."""
+def write(
+    rule: OwnRule, eqn: Eqn, plan: EquationPlan, mesh: BaseMesh, target: Target
+) -> tuple[Program, tuple[tuple[int, Placement], ...]]:
+    """What `rule` writes for this equation, whose operands and results lie as the plan says; and the operands that it asks for
+    under other placements."""
     requests: list[tuple[int, Placement]] = []
 
     def local_type(type: TensorType, placement: Placement) -> TensorType:
@@ -52,4 +43,4 @@ def write(rule: OwnRule, eqn: Eqn, plan: EquationPlan, mesh: BaseMesh, target: T
 
         operands = [builder.input(local_type(v.type, p)) for v, p in zip(eqn.inputs, plan.operands, strict=True)]
         local = builder.build(list(write_by(rule, eqn, plan, operands, Moves(mesh, target), bring)))
-    return Written(local, tuple(collectives_in(local, mesh)), tuple(requests))
+    return local, tuple(requests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,9 +25,13 @@ NO_OPERANDS = Absent("it has no operands")
 
 def created_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     """A value made from nothing: every dim is a factor of its own, so each use can have it as it likes."""
-    names = factor_names(out_types[0].rank)
-    dims = tuple((name,) for name in names)
-    return FactorRule((), (dims,), {}, dict(zip(names, out_types[0].shape, strict=True)))
+    return _created(out_types[0].shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _created(shape: tuple[int, ...]) -> FactorRule:
+    names = factor_names(len(shape))
+    return FactorRule((), (tuple([(name,) for name in names]),), {}, dict(zip(names, shape, strict=True)))
 
 
 # -- constant
