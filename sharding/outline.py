@@ -92,45 +92,51 @@ class Outlines:
         self.ways = ways_of(sizes, dims)
         self.links = min(topology.latency.values(), default=0.0), max(topology.bandwidth.values(), default=1.0)
         self.prices: dict[tuple[str, int, bool], tuple[float, float]] = {}
-        self.locals: dict[Outline, tuple[tuple[int, ...], tuple[int, ...]]] = {}  # extents of a shard, and their products
+        self.shards: dict[Outline, tuple[tuple[int, ...], tuple[int, ...]]] = {}  # extents of one, and their products
         self.rest: dict[Outline, float] = {}  # the shortest ways that are known
         self.reached = {goal: 0.0}
         self.heap = [(0.0, goal)]
 
-    def seconds(self, outline: Outline) -> float:
-        """At least so many from here to the goal; infinite where there is no way."""
-        rest, reached = self.rest, self.reached
-        while outline not in rest and self.heap:
-            seconds, nearest = heapq.heappop(self.heap)
-            if nearest in rest:
-                continue
-            rest[nearest] = ROUNDED * seconds
-            for step in self.ways[nearest]:
-                before = step.before
-                if before not in rest:
-                    then = seconds + self._price(step, nearest)
-                    if then < reached.get(before, math.inf):
-                        reached[before] = then
-                        heapq.heappush(self.heap, (then, before))
+    def seconds(self, outline: Outline, limit: float = math.inf) -> float:
+        """At least so many from here to the goal; infinite where there is no way, or none within the limit."""
+        rest, heap = self.rest, self.heap
+        while outline not in rest and heap:
+            if ROUNDED * heap[0][0] > limit:
+                return math.inf
+            seconds, nearest = heapq.heappop(heap)
+            if nearest not in rest:
+                rest[nearest] = ROUNDED * seconds
+                self._reach(nearest, seconds)
         return rest.get(outline, math.inf)
 
-    def _price(self, step: OutlineStep, after: Outline) -> float:
-        before, kind, devices, dim, scatters = step
+    def _reach(self, after: Outline, seconds: float) -> None:
+        """Note how soon the steps that lead to `after`, from which it is so far, come from where they start."""
+        rest, reached, shards, prices = self.rest, self.reached, self.shards, self.prices
+        for before, kind, devices, dim, scatters in self.ways[after]:
+            if before in rest:
+                continue
+            shard = shards.get(before)
+            if shard is None:
+                local = tuple([-(-extent // n) for extent, n in zip(self.shape, before, strict=False)])
+                shard = shards[before] = local, tuple(itertools.accumulate(local, operator.mul, initial=1))
+            local, heads = shard
+            key = kind, devices, heads[dim] != 1
+            price = prices.get(key)
+            if price is None:
+                price = prices[key] = self._price(*key)
+            size = heads[-1]
+            if scatters and local[dim]:
+                size = size // local[dim] * devices * -(-self.shape[dim] // after[dim])
+            then = seconds + (price[0] + size * self.itemsize * price[1])
+            if then < reached.get(before, math.inf):
+                reached[before] = then
+                heapq.heappush(self.heap, (then, before))
+
+    def _price(self, kind: str, devices: int, is_minor: bool) -> tuple[float, float]:
+        """Seconds of the start, and of a byte."""
         if kind == "slice":
-            return slice_seconds(devices, self.topology)
-        known = self.locals.get(before)
-        if known is None:
-            local = tuple([-(-extent // n) for extent, n in zip(self.shape, before, strict=False)])
-            known = self.locals[before] = local, tuple(itertools.accumulate(local, operator.mul, initial=1))
-        local, heads = known
-        key = kind, devices, heads[dim] != 1 and kind in ("all_gather", "reduce_scatter")
-        price = self.prices.get(key)
-        if price is None:
-            price = self.prices[key] = price_over(self.links, kind, devices, self.topology, key[2])
-        size = heads[-1]
-        if scatters and local[dim]:
-            size = size // local[dim] * devices * -(-self.shape[dim] // after[dim])
-        return price[0] + size * self.itemsize * price[1]
+            return slice_seconds(devices, self.topology), 0.0
+        return price_over(self.links, kind, devices, self.topology, is_minor and kind in ("all_gather", "reduce_scatter"))
 
 
 def _changed(outline: Outline, at: int, count: int) -> Outline:

@@ -9,6 +9,7 @@ import functools
 import heapq
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -16,7 +17,7 @@ from sharding.axes import AxisRef, name_of
 from sharding.cost import price_over, slice_seconds
 from sharding.floor import floor_of
 from sharding.mesh import AbstractMesh
-from sharding.outline import Outlines, outlines_to
+from sharding.outline import Outline, Outlines, outlines_to
 from sharding.space import search_space, state_count
 from sharding.spec import Placement
 from sharding.steps import Step, nests
@@ -48,12 +49,14 @@ class _Long(Exception):
 
 
 class _Seen:
-    """What is known of a state: its shard, a bound on what is left to go, and the quickest way to it so far."""
+    """What is known of a state: its shard, bounds on what is left to go, a close one once it is asked for, and the quickest way
+    to it so far."""
 
-    __slots__ = ("came", "is_done", "local", "rest", "seconds", "size")
+    __slots__ = ("came", "is_done", "least", "local", "outline", "rest", "seconds", "size")
 
-    def __init__(self, local: tuple[int, ...], size: float, rest: float) -> None:
-        self.local, self.size, self.rest = local, size, rest
+    def __init__(self, local: tuple[int, ...], size: float, least: float, outline: Outline) -> None:
+        self.local, self.size, self.least, self.outline = local, size, least, outline
+        self.rest: float | None = None
         self.seconds = math.inf
         self.came: tuple[State, Edge] | None = None
         self.is_done = False
@@ -84,10 +87,12 @@ class WalkSearch:
         self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
         self.links: dict[Atoms, tuple[float, float]] = {}
         self.prices: dict[tuple[str, Atoms, bool], tuple[float, float]] = {}
+        self.shards: dict[tuple[Outline, bool], tuple[tuple[int, ...], float, float]] = {}  # see `_shard`
         self.every = tuple(range(len(self.atoms)))
         self.floor = floor_of(topology, self.is_even)
         self.quickest = math.inf  # seconds of the quickest walk found so far
         self.target_bytes = self._bytes(self.target)
+        self.target_counts = [self.counts[axes] for axes in self.target[0]]
         self.is_large = state_count(len(self.atoms), len(self.dims)) > LARGE
         self.outlines = self._outlines() if self.is_large and self._has_few_outlines() else None
 
@@ -138,7 +143,7 @@ class WalkSearch:
         self.permuted: dict[tuple[tuple[int, ...], Atoms], float] = {}  # by shards of each dim, and partial atoms
         start = self.seen[self.source] = self._seen(self.source)
         start.seconds = 0.0
-        self.heap = [(start.rest, 0, self.source)]
+        self.heap = [(self._at_least(start, math.inf), 0, self.source)]
         self.pushed = 1
         while self.heap:
             _, _, state = heapq.heappop(self.heap)
@@ -182,7 +187,8 @@ class WalkSearch:
             if there.size > bound:
                 self.refused = min(self.refused, there.size)
                 continue
-            if here + there.rest + (0.0 if edge[0] == "slice" else self.floor.start) > self.quickest:
+            limit = self.quickest - here - (0.0 if edge[0] == "slice" else self.floor.start)
+            if there.least > limit or (rest := there.rest or self._at_least(there, limit)) > limit:
                 continue  # without asking for its price
             reached = here + self._seconds(edge, state, at)
             if self.outlines is not None and there.came is not None and math.isclose(reached, there.seconds):
@@ -191,15 +197,30 @@ class WalkSearch:
                 continue
             if reached < there.seconds:
                 there.seconds, there.came = reached, (state, edge)
-                heapq.heappush(self.heap, (reached + there.rest, self.pushed, after))
+                heapq.heappush(self.heap, (reached + rest, self.pushed, after))
                 self.pushed += 1
                 if after == target and reached < self.quickest:
                     self.quickest = reached
 
     def _seen(self, state: State) -> _Seen:
-        local = self._local_shape(state[0])
+        """A state, with a bound on the seconds from there to the target that takes no time to know."""
+        dims, partial = state
+        counts = self.counts
+        outline, is_reduced = (*[counts[axes] for axes in dims], counts[partial]), partial == self.target[1]
+        known = self.shards.get((outline, is_reduced))
+        if known is None:
+            known = self.shards[outline, is_reduced] = self._shard(outline, is_reduced)
+        local, size, least = known
+        if not least and any([target[: len(axes)] != axes for axes, target in zip(dims, self.target[0], strict=True)]):
+            least = self.floor.start
+        return _Seen(local, size, least, outline)
+
+    def _shard(self, outline: Outline, is_reduced: bool) -> tuple[tuple[int, ...], float, float]:
+        """Extents of a shard, its bytes, and at least how many seconds it is from the target, if slices do not reach it."""
+        local = tuple([-(-extent // count) for extent, count in zip(self.shape, outline, strict=False)])
         size = math.prod(local) * self.itemsize
-        return _Seen(local, size, self._at_least(state, size))
+        too_sharded = sum(map(operator.gt, outline, self.target_counts))
+        return local, size, self.floor.seconds(is_reduced, True, too_sharded, size, self.target_bytes)
 
     def _traced(self) -> list[Edge]:
         edges: list[Edge] = []
@@ -362,15 +383,12 @@ class WalkSearch:
             links = self.links[atoms] = max([self.latency[a] for a in atoms], default=0.0), slowest
         return links
 
-    def _at_least(self, state: State, size: float) -> float:
-        """A lower bound on the seconds from here to the target."""
-        is_extended, too_sharded = True, 0
-        for axes, target in zip(state[0], self.target[0], strict=True):
-            if axes and axes != target:
-                is_extended = is_extended and target[: len(axes)] == axes
-                too_sharded += self.counts[axes] > self.counts[target]
-        seconds = self.floor.seconds(state[1] == self.target[1], is_extended, too_sharded, size, self.target_bytes)
-        return seconds if self.outlines is None else max(seconds, self.outlines.seconds(self._outline(state)))
+    def _at_least(self, there: _Seen, limit: float) -> float:
+        """A close bound on the seconds from a state to the target; infinite where that is beyond the limit."""
+        seconds = there.least if self.outlines is None else max(there.least, self.outlines.seconds(there.outline, limit))
+        if seconds < math.inf:
+            there.rest = seconds
+        return seconds
 
     def _outline(self, state: State) -> tuple[int, ...]:
         return (*[self.counts[axes] for axes in state[0]], self.counts[state[1]])
