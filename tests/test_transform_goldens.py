@@ -236,7 +236,7 @@ PASSES = {
 }  # fmt: skip
 
 # What `align` asks, the order of passes, what they share; checkify needs lines of the user's: test_autodiff_checkify.
-NO_PASSES = {"choose_frames", "pipeline", "rewriting", "checkify", "checks", "derivable"}
+NO_PASSES = {"choose_frames", "pipeline", "reaching", "rewriting", "checkify", "checks", "derivable"}
 
 
 # -- goldens

@@ -13,15 +13,9 @@ from typing import Any, Final
 
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
-from meshjit.ops.base.shape import reshape, transpose
-from meshjit.ops.collective.collectives import collective_permute
 from meshjit.ops.control.repeated import repeated
-from meshjit.ops.slicing.concatenation import concatenate
-from meshjit.ops.slicing.slices import slice_
 from meshjit.transform.cse import cse
-from meshjit.transform.merge_permutes import small_bytes
-from meshjit.transform.pair_permutes import is_dear
-from meshjit.transform.pipeline import NEIGHBOURLY
+from meshjit.transform.reaching import is_reaching
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
 
@@ -64,9 +58,7 @@ def body_of(
     are so many `times` of them. None where they stay as they are."""
     if (times - 1) * len(eqns) < WORTH or not all(is_pure(eqn) for eqn, _ in eqns):
         return None
-    near = [eqn for eqn, _ in eqns if eqn.op.name in NEIGHBOURLY]
-    makers = {v: eqn for eqn, _ in eqns for v in eqn.outputs}
-    if not all(eqn.op is collective_permute and _is_settled(eqn, makers, mesh, topology) for eqn in near):
+    if is_reaching([eqn for eqn, _ in eqns], mesh, topology):
         return None
     inputs = {name: v for eqn, names in eqns for name, v in zip(names, eqn.inputs, strict=True) if not isinstance(name, int)}
     made = [v for eqn, _ in eqns for v in eqn.outputs]
@@ -76,19 +68,6 @@ def body_of(
         body = cse(builder.build(results), constants=True)
     span = start, start + len(eqns)
     return Body({"body": body}, tuple(inputs), tuple(outputs), span, program.inputs, program.outputs, eqns[0][0].source)
-
-
-def _is_settled(eqn: Eqn, makers: Mapping[Var, Eqn], mesh: BaseMesh, topology: Topology) -> bool:
-    """Whether no pass would put a permute together with one outside of the body: all devices send, so that none is free to send
-    in another one, too; it does not send a part of a value; and it is too large to be merged, or the body makes what it sends by
-    something that is not done earlier for that."""
-    pairs, maker = eqn.params["pairs"], makers.get(eqn.inputs[0])
-    while maker is not None and maker.op in (reshape, transpose):
-        maker = makers.get(maker.inputs[0])
-    if maker is None or maker.op in (slice_, concatenate) or len(pairs) < mesh.size:
-        return False
-    small = small_bytes(pairs, mesh, topology)
-    return eqn.inputs[0].type.nbytes > small or is_dear(maker, small)
 
 
 def with_calls(eqns: list[Eqn], bodies: Sequence[Body]) -> None:

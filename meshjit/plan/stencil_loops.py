@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn
-from meshjit.ops.control.scan import scan
+from meshjit.core.region import run_regions
 from meshjit.partition.blocking import blocked_loop
 from meshjit.partition.stretches import Refused
 
@@ -17,7 +17,7 @@ def stencil_loops(plan: Plan) -> Iterator[tuple[Eqn, EquationPlan]]:
         for body in equation.bodies:
             yield from stencil_loops(body)
             exchanges = any(each.kind == "collective_permute" for each in body.collectives)
-            if eqn.op is scan and eqn.params["length"] > 1 and exchanges:
+            if exchanges and any(region.loops and (region.trips or 0) > 1 for region in run_regions(eqn)):
                 yield eqn, equation
 
 

@@ -38,8 +38,6 @@ Before emission (`clean`, on local Programs):
 
 from __future__ import annotations
 
-from typing import Final
-
 from meshjit.core.program import Program
 from meshjit.core.target import Target
 from meshjit.transform.batch_gathers import batch_gathers
@@ -62,10 +60,6 @@ from meshjit.transform.slice_late import slice_late
 from meshjit.transform.slice_operands import slice_operands
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
-
-# Ops for which a pass after partitioning looks at equations further away: to send several borders at once, to see whose memory
-# an update may write to, to take several shifts of one padded value, several dims of a transform at once.
-NEIGHBOURLY: Final = frozenset(("collective_permute", "update_slice", "dynamic_update_slice", "scatter", "shift", "fft"))
 
 
 def simplify(program: Program) -> Program:

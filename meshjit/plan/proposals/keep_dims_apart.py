@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from meshjit.core.plan import Plan
 from meshjit.core.program import Eqn
-from meshjit.ops.base.shape import reshape
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
 from meshjit.transform.keep_dims_apart import keep_dims_apart, merged
@@ -31,7 +30,7 @@ def propose(draft: Draft) -> Iterator[Proposal]:
 def _merging_gathers(plan: Plan) -> Iterator[Eqn]:
     """Reshapes that merge two dims, and want their operand less sharded than it is, or cut it at other places."""
     pairs = zip(plan.program.eqns, plan.equations, strict=True)
-    for eqn, step in [(eqn, step) for eqn, step in pairs if eqn.op is reshape or step.bodies]:
+    for eqn, step in [(eqn, step) for eqn, step in pairs if eqn.op.touches == "nothing" or step.bodies]:
         for body in step.bodies:
             yield from _merging_gathers(body)
         if merged(eqn) is not None:
