@@ -5,22 +5,19 @@ Axes are cut into *atoms* (space.py), small ints here. A state holds the atoms o
 
 from __future__ import annotations
 
-import functools
 import heapq
-import itertools
 import math
 import operator
-from collections.abc import Iterator, Sequence
 from typing import Final
 
-from sharding.axes import AxisRef, name_of
 from sharding.cost import price_over, slice_seconds
+from sharding.edges import Edges
 from sharding.floor import floor_of
 from sharding.mesh import AbstractMesh
 from sharding.outline import Outline, Outlines, outlines_to
-from sharding.space import search_space, state_count
+from sharding.space import state_count
 from sharding.spec import Placement
-from sharding.steps import Step, nests
+from sharding.steps import Step
 from sharding.topology import Topology
 from sharding.writer import Atoms, Edge, State, Writer
 
@@ -31,17 +28,6 @@ _COLLECTIVES: Final = {
 LARGE: Final = 250  # placements of a space in which a search may be long
 FEW: Final = 16  # states that are gone through before the ways between outlines are worked out, to go through fewer
 SHORT: Final = 100  # outlines of parts of one size, which are worked out sooner than few states are gone through
-
-
-class _Counts(dict[Atoms, int]):
-    """Atoms → into how many shards they cut."""
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self.sizes = sizes
-
-    def __missing__(self, atoms: Atoms) -> int:
-        count = self[atoms] = math.prod([self.sizes[atom] for atom in atoms])
-        return count
 
 
 class _Long(Exception):
@@ -62,7 +48,7 @@ class _Seen:
         self.is_done = False
 
 
-class WalkSearch:
+class WalkSearch(Edges):
     """One search. Atoms are small ints here; they become axes again when the walk is written down."""
 
     def __init__(
@@ -75,14 +61,10 @@ class WalkSearch:
         topology: Topology,
         has_detours: bool = True,
     ) -> None:
-        self.shape, self.itemsize, self.mesh, self.topology = shape, itemsize, mesh, topology
-        self.atoms, self.dims = search_space(shape, source, target, mesh, topology, has_detours)
-        self.sizes = [piece.size for piece in self.atoms]
+        super().__init__(shape, source, target, mesh, topology, has_detours)
+        self.itemsize, self.topology = itemsize, topology
         self.kind = source.partial_kind or ""
         self.writer = Writer(self.atoms, mesh, self.kind)
-        self.counts = _Counts(self.sizes)
-        self.source, self.target = self.state(source), self.state(target)
-        self.is_even = all(n % math.prod(self.sizes) == 0 for n in shape)
         self.latency = [topology.latency[piece.name] for piece in self.atoms]
         self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
         self.links: dict[Atoms, tuple[float, float]] = {}
@@ -105,19 +87,6 @@ class WalkSearch:
     def _has_few_outlines(self) -> bool:
         places = len(self.dims) + 1
         return len({*self.sizes}) == 1 and math.comb(len(self.atoms) + places, places) <= SHORT
-
-    def state(self, placement: Placement) -> State:
-        dims = tuple(self._indices(axes) for axes in placement.dims)
-        return dims, tuple(sorted(self._indices(placement.partial_axes)))
-
-    def _indices(self, axes: Sequence[AxisRef]) -> Atoms:
-        """Every atom inside the axes, axis by axis."""
-        indices: list[int] = []
-        for axis in axes:
-            low, high = (1, self.mesh.shape[axis]) if isinstance(axis, str) else (axis.pre, axis.pre * axis.size)
-            inside = [i for i, a in enumerate(self.atoms) if a.name == name_of(axis) and low <= a.pre < high]
-            indices += sorted(inside, key=lambda i: self.atoms[i].pre)
-        return tuple(indices)
 
     # ... walking ...
 
@@ -232,117 +201,7 @@ class WalkSearch:
             edges.append(edge)
         return edges[::-1]
 
-    # ... the edges out of a state ...
-
-    def changes_of_count(self, state: State) -> list[Edge]:
-        dims, partial = state
-        free = self._free(state)
-        edges: list[Edge] = []
-        for dim in self.dims:
-            for added in self._additions(dim, dims[dim], free) if free else ():
-                edges.append(("slice", (dim,), added, (_replaced(dims, dim, dims[dim] + added), partial)))
-        for dim in self.dims:
-            for count in range(1, len(dims[dim]) + 1):
-                kept, moved = dims[dim][:-count], dims[dim][-count:]
-                if not kept or self._nests(dim, kept, moved):
-                    gathered = _replaced(dims, dim, kept)
-                    edges.append(("gather", (dim,), moved, (gathered, partial)))
-                    for split in self.dims:
-                        there = gathered[split]
-                        if split != dim and (not there or self._nests(split, there, moved)):
-                            joined = (*gathered[:split], there + moved, *gathered[split + 1 :])
-                            edges.append(("exchange", (split, dim), moved, (joined, partial)))
-        if partial:
-            edges += self._reductions(state)
-        return edges
-
-    def _free(self, state: State) -> list[int]:
-        """The atoms that the state does not use."""
-        used = {*itertools.chain.from_iterable(state[0]), *state[1]}
-        return [i for i in range(len(self.atoms)) if i not in used]
-
-    def _additions(self, dim: int, axes: Atoms, free: Sequence[int]) -> Iterator[Atoms]:
-        """Atoms that may be added behind `axes`: one at a time, and several at once where boundaries nest only so."""
-        for atom in free:
-            if self._nests(dim, axes, (atom,)):
-                yield (atom,)
-        if axes or self.is_even:  # where all divides evenly, everything nests
-            return
-        for count in range(2, len(free) + 1):
-            for added in itertools.permutations(free, count):
-                if not all(self._nests(dim, added[:i], added[i : i + 1]) for i in range(1, count)):
-                    yield added
-
-    def _reductions(self, state: State) -> Iterator[Edge]:
-        dims, partial = state
-        reducible = [atom for atom in partial if atom not in self.target[1]]
-        if not self.dims:  # nothing to scatter along, so parts of one axis are best reduced together
-            for chosen in self._whole_axes(reducible):
-                yield "reduce", (), chosen, (dims, tuple(atom for atom in partial if atom not in chosen))
-            return
-        for count in range(1, len(reducible) + 1):
-            for chosen in itertools.combinations(reducible, count):
-                rest = tuple(atom for atom in partial if atom not in chosen)
-                yield "reduce", (), chosen, (dims, rest)
-                for order in itertools.permutations(chosen):
-                    for dim in self.dims:
-                        if self._nests(dim, dims[dim], order):
-                            yield "scatter", (dim,), order, (_replaced(dims, dim, dims[dim] + order), rest)
-
-    def _whole_axes(self, atoms: Sequence[int]) -> Iterator[Atoms]:
-        """The atoms of one axis, of two, …"""
-        axes = [tuple(group) for _, group in itertools.groupby(atoms, key=lambda atom: self.atoms[atom].name)]
-        for count in range(1, len(axes) + 1):
-            for chosen in itertools.combinations(axes, count):
-                yield tuple(sorted(itertools.chain.from_iterable(chosen)))
-
-    def permutations(self, state: State) -> list[Edge]:
-        dims, partial = state
-        movable = frozenset((*self._free(state), *itertools.chain.from_iterable(dims)))
-        others = self._arrangements(tuple([self.counts[axes] for axes in dims]), movable)
-        return [("permute", (), (), (other, partial)) for other in others if other != dims]
-
-    def _arrangements(self, counts: tuple[int, ...], movable: frozenset[int]) -> list[tuple[Atoms, ...]]:
-        """Placements with these shard counts that agree with the target as far as both go, dim by dim."""
-        if (counts, movable) not in self._arranged:
-            arrangements: list[tuple[Atoms, ...]] = []
-            self._arrange(counts, movable, (), arrangements)
-            self._arranged[counts, movable] = arrangements
-        return self._arranged[counts, movable]
-
-    @functools.cached_property
-    def _arranged(self) -> dict[tuple[tuple[int, ...], frozenset[int]], list[tuple[Atoms, ...]]]:
-        return {}
-
-    def _arrange(
-        self,
-        counts: tuple[int, ...],
-        movable: frozenset[int],
-        head: tuple[Atoms, ...],
-        arrangements: list[tuple[Atoms, ...]],
-    ) -> None:
-        if len(head) == len(counts):
-            arrangements.append(head)
-            return
-        for axes in self._fillings(counts[len(head)], movable, (), self.target[0][len(head)]):
-            self._arrange(counts, movable.difference(axes), (*head, axes), arrangements)
-
-    def _fillings(self, count: int, movable: frozenset[int], axes: Atoms, target: Atoms) -> Iterator[Atoms]:
-        """Ordered atoms whose sizes multiply to `count`; the target's own come first, while they can."""
-        if count == 1:
-            yield axes
-            return
-        at = len(axes)
-        goes_on = at < len(target) and axes == target[:at] and target[at] in movable
-        follows = goes_on and count % self.sizes[target[at]] == 0
-        for atom in (target[at],) if follows else sorted(movable):
-            if count % self.sizes[atom] == 0:
-                yield from self._fillings(count // self.sizes[atom], movable - {atom}, (*axes, atom), target)
-
     # ... and their prices
-
-    def _nests(self, dim: int, outer: Atoms, inner: Atoms) -> bool:
-        return self.is_even or not outer or nests(self.shape[dim], self.counts[outer], self.counts[inner])
 
     def _local_shape(self, dims: tuple[Atoms, ...]) -> tuple[int, ...]:
         return tuple([-(-extent // self.counts[axes]) for extent, axes in zip(self.shape, dims, strict=True)])
@@ -402,7 +261,3 @@ class WalkSearch:
             for dims in (state[0], edge[3][0])
         )
         return tuple(sorted({atom for _, _, atom in before ^ after}))
-
-
-def _replaced(dims: tuple[Atoms, ...], dim: int, axes: Atoms) -> tuple[Atoms, ...]:
-    return (*dims[:dim], axes, *dims[dim + 1 :])
