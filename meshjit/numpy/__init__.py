@@ -21,7 +21,6 @@ from meshjit.numpy.calculus import (
 )
 from meshjit.numpy.contraction import (
     dot,
-    einsum,
     inner,
     kron,
     matmul,
@@ -281,6 +280,7 @@ from meshjit.numpy.sorting import (
     searchsorted,
     sort,
 )
+from meshjit.numpy.subscripts import einsum
 from meshjit.numpy.triangles import (
     tril_indices,
     tril_indices_from,
