@@ -116,6 +116,10 @@ class Placement:
         """The same with `dim` sharded over `axes` instead."""
         return placed((*self.dims[:dim], tuple(axes), *self.dims[dim + 1 :]), self.partial)
 
+    def stacked(self) -> Placement:
+        """Of slices → of what they are cut from, whose dim 0 is whole."""
+        return placed(((), *self.dims), self.partial)
+
     def without_partial(self) -> Placement:
         return placed(self.dims) if self.partial else self
 

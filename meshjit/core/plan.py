@@ -10,7 +10,7 @@ import functools
 import html
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,6 +44,12 @@ class EquationPlan:
     block: int = 0  # of a loop: iterations that exchange their borders at once; 0 where each exchanges its own
     brought: tuple[Placement | None, ...] = ()  # where results are brought as soon as they are made, if anywhere
     manual: frozenset[str] = frozenset()  # axes along which the user's code around the equation runs once each
+
+    def with_sums(self, group: Sequence[int], partial: tuple[tuple[AxisRef, str], ...]) -> EquationPlan:
+        """On operands of which those in `group` are partial sums over these axes, as the results then are."""
+        operands = tuple([placed(p.dims, partial) if i in group else p for i, p in enumerate(self.operands)])
+        results = tuple([placed(p.dims, (*p.partial, *partial)) for p in self.results])
+        return EquationPlan(self.rule, self.assignment, operands, results)
 
 
 def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]], mesh: BaseMesh) -> EquationPlan:

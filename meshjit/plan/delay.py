@@ -33,7 +33,6 @@ from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
 from meshjit.plan.events import Delay, Event, Reduction
 from sharding.axes import AxisRef, overlap
-from sharding.placement import placed
 from sharding.spec import Placement
 
 PartialAxes = tuple[tuple[AxisRef, str], ...]
@@ -147,9 +146,7 @@ class Delays:
     def with_sums(self, eqn: Eqn, step: EquationPlan, group: Sequence[int]) -> EquationPlan:
         """The equation's plan on operands of which those in `group` are partial sums, as its results then are."""
         partial: PartialAxes = next(self.pending[v].partial for i in group if (v := eqn.inputs[i]) in self.pending)
-        operands = tuple([placed(p.dims, partial) if i in group else p for i, p in enumerate(step.operands)])
-        results = tuple([placed(p.dims, (*p.partial, *partial)) for p in step.results])
-        return EquationPlan(step.rule, step.assignment, operands, results)
+        return step.with_sums(group, partial)
 
     def chain_end(self, var: Var, target: Placement) -> ChainEnd | None:
         """Of the chain that ends in `var`, whose sum is used as `target`; None where no chain ends."""

@@ -87,10 +87,10 @@ class Planner:
         results = [placements[v].without_partial() for v in eqn.outputs]
         for region, body in zip(regions, bodies, strict=True):
             for i, (operand, placement) in enumerate(zip(region.operands, body.inputs, strict=True)):
-                operands[operand] = _stacked(placement) if i in region.sliced else placement
+                operands[operand] = placement.stacked() if i in region.sliced else placement
             for i, (result, placement) in enumerate(zip(region.results, body.outputs, strict=True)):
                 if result is not None:
-                    results[result] = _stacked(placement) if i in region.stacked else placement
+                    results[result] = placement.stacked() if i in region.stacked else placement
         inside = {var: placement for body in bodies for var, placement in body.placements.items()}
         block = self.blocks.get(eqn, 0)
         return EquationPlan(self.rules[eqn], {}, tuple(operands), tuple(results), tuple(bodies), block), inside
@@ -243,8 +243,3 @@ def _moving(plan: Plan) -> Price:
     """What a Program that is planned sends, each time."""
     assert plan.cost is not None
     return Price(plan.cost.move_seconds, plan.cost.wire_bytes)
-
-
-def _stacked(placement: Placement) -> Placement:
-    """Of slices → of what they are cut from, whose dim 0 is whole."""
-    return Placement(((), *placement.dims), placement.partial)

@@ -272,7 +272,7 @@ class Model:
         both = self.choices.get(key)
         if both is None:
             allowed = self._allowed(eqn)
-            through = [(_with_sums(p, *each), p) for p in allowed for each in _apart(p, sums)]
+            through = [(p.with_sums(*each), p) for p in allowed for each in _apart(p, sums)]
             both = [*allowed, *(flowing for flowing, _ in through)], [*allowed, *(p for _, p in through)]
             self.choices[key] = both
         return both
@@ -325,7 +325,7 @@ class Model:
                 home = homes.get(operand) if operand in carries else None
                 if home is None:
                     home = self._collector(inner) if carries.get(operand) in adding else self._source(inner)
-                    outer = [_stacked(p) if i in region.sliced else p.without_partial() for p in home.placements]
+                    outer = [p.stacked() if i in region.sliced else p.without_partial() for p in home.placements]
                     self.at = at
                     self._read(eqn.inputs[operand], home, -1, ByChoice((p,) for p in outer))
                 if operand in carries:
@@ -354,26 +354,19 @@ class Model:
             if result is not None and result not in results:
                 results[result] = home
                 self.at = at
-                placements = [_stacked(p) if i in region.stacked else p for p in home.placements]
+                placements = [p.stacked() if i in region.stacked else p for p in home.placements]
                 self._made(eqn.outputs[result], home, 1, weight, prices, ByChoice(map(self.machine.normal, placements)))
 
 
 def _apart(
     plan: EquationPlan, sums: Sequence[tuple[tuple[int, ...], list[tuple[AxisRef, ...]]]]
-) -> Iterator[tuple[tuple[int, ...], tuple[AxisRef, ...]]]:
-    """Those of the sums whose axes the plan does not use."""
+) -> Iterator[tuple[tuple[int, ...], tuple[tuple[AxisRef, str], ...]]]:
+    """Those of the sums whose axes the plan does not use, as partial axes."""
     busy = {name_of(axis) for p in (*plan.operands, *plan.results) for axis in p.axes()} if sums else set[str]()
     for group, partials in sums:
         for axes in partials:
             if not busy & {name_of(axis) for axis in axes}:
-                yield group, axes
-
-
-def _with_sums(plan: EquationPlan, group: Sequence[int], axes: tuple[AxisRef, ...]) -> EquationPlan:
-    partial = tuple((axis, "sum") for axis in axes)
-    operands = tuple(Placement(p.dims, partial) if i in group else p for i, p in enumerate(plan.operands))
-    results = tuple(Placement(p.dims, (*p.partial, *partial)) for p in plan.results)
-    return EquationPlan(plan.rule, plan.assignment, operands, results)
+                yield group, tuple([(axis, "sum") for axis in axes])
 
 
 def _spread(rule: FactorRule, plan: EquationPlan) -> dict[str, Any]:
@@ -389,8 +382,3 @@ def _pinned_plan(eqn: Eqn, rule: FactorRule) -> EquationPlan:
         for specs, vars in ((operands, eqn.inputs), (results, eqn.outputs))
     )
     return EquationPlan(rule, {}, here, there)
-
-
-def _stacked(placement: Placement) -> Placement:
-    """Of slices → of what they are cut from, whose dim 0 is whole."""
-    return Placement(((), *placement.dims), placement.partial)
