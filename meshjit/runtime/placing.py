@@ -45,10 +45,6 @@ def asarray(value: Any) -> Array:
     return place(array, default_sharding(), committed=False, weak=weak)
 
 
-def single_device_array(array: np.ndarray[Any, Any], device: Any, memory: str | None = None) -> Array:
-    return place(array, SingleDeviceSharding(device, memory_kind=memory), committed=True)
-
-
 def place(
     array: np.ndarray[Any, Any], sharding: Sharding, *, committed: bool, weak: bool = False, alias: bool = False
 ) -> Array:

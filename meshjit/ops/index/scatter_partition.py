@@ -38,7 +38,6 @@ from meshjit.ops.slicing.halos import between, positions
 from sharding.rule import FactorRule
 
 Axes = tuple[Any, ...]
-_NUMBERING = 4.0  # how often numbering updates goes over the indices
 
 
 def partition_scatter(local: LocalEquation, rule: FactorRule, windows: Windows) -> list[Var]:
