@@ -51,6 +51,10 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 the op on operands whose elements already stand at the result's places along its dims `dims`, or
                                 where its windows see them. `inside(i, shape)`, a bool of this shape, is True where operand i has
                                 elements along them, and None if it has them everywhere
+    made_at(type, places, cut, params) -> V
+                                of an op without operands, the part of its result, of this type, that stands at some places:
+                                `places(dim)` says which these are along a dim that is cut, i32[n], and gives None along others;
+                                `cut(whole)` is the part of a whole value
     localize(params, in_types, out_types) -> params
                                 params that mention sizes, for local types
     partition(local) -> list of V
@@ -221,6 +225,7 @@ class Op:
     takes_none: bool = False
     access: Callable[[Types, Types, Params], tuple[Access, ...]] | None = None
     aligned: Callable[[Sequence[Var], Collection[int], Inside, Params], Var] | None = None
+    made_at: Callable[[TensorType, Callable[[int], Var | None], Callable[[Var], Var], Params], Var] | None = None
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
     whole: str | None = None

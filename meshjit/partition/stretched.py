@@ -15,12 +15,10 @@ import numpy as np
 from meshjit.core.access import Window
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.rules import resized
-from meshjit.core.splat import element_of, is_splat
 from meshjit.ops.base.arithmetic import add, multiply, subtract
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, select
-from meshjit.ops.base.constants import constant, full, full_like, iota, scalar, spread, zeros_like
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.constants import full_like, iota, scalar, spread, zeros_like
 from meshjit.ops.base.shape import broadcast_in_dim
 from meshjit.ops.index.dynamic import dynamic_slice
 from meshjit.ops.slicing.concatenation import concatenate
@@ -75,10 +73,8 @@ class Stretcher:
         return self.divisions.cut(var, *self.values[var], stretches)
 
     def equation(self, eqn: Eqn, targets: Sequence[Stretches]) -> Sequence[Var]:
-        if eqn.op is constant:
-            return [self.constant(eqn, targets[0])]
-        if eqn.op is iota:
-            return [self.iota(eqn, targets[0])]
+        if eqn.op.made_at is not None:
+            return [self.made(eqn, targets[0])]
         return self.alike(eqn, targets) if eqn.op.aligned is None else [self.aligned(eqn, targets[0])]
 
     def alike(self, eqn: Eqn, targets: Sequence[Stretches]) -> Sequence[Var]:
@@ -113,23 +109,22 @@ class Stretcher:
 
     # -- values from nothing
 
-    def constant(self, eqn: Eqn, target: Stretches) -> Var:
-        value, (var,) = eqn.params["value"], eqn.outputs
-        if is_splat(value):
-            return full(self.divisions.type(var, target), element_of(value))
-        local = constant(value=value)
-        for d, stretch in enumerate(target):
-            if stretch is not None:
-                local = from_whole(local, d, self.divisions[var, d], stretch, self.moves)
-        return local
+    def made(self, eqn: Eqn, target: Stretches) -> Var:
+        """A stretch of what is made of nothing."""
+        (var,) = eqn.outputs
 
-    def iota(self, eqn: Eqn, target: Stretches) -> Var:
-        (var,), dim = eqn.outputs, eqn.params["dimension"]
-        type, stretch = self.divisions.type(var, target), target[dim]
-        if stretch is None:
-            return iota(dtype=eqn.params["dtype"], shape=type.shape, dimension=dim)
-        places = convert(self.places(self.divisions[var, dim], stretch), dtype=type.dtype)
-        return broadcast_in_dim(places, shape=type.shape, dimensions=(dim,))
+        def places(dim: int) -> Var | None:
+            stretch = target[dim]
+            return None if stretch is None else self.places(self.divisions[var, dim], stretch)
+
+        def part(local: Var) -> Var:
+            for d, stretch in enumerate(target):
+                if stretch is not None:
+                    local = from_whole(local, d, self.divisions[var, d], stretch, self.moves)
+            return local
+
+        assert eqn.op.made_at is not None
+        return eqn.op.made_at(self.divisions.type(var, target), places, part, eqn.params)
 
     # -- places
 

@@ -23,7 +23,7 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
 from meshjit.core.rules import ValueDim, access_of, alike
 from meshjit.core.types import TensorType
-from meshjit.ops.base.constants import constant, iota
+from meshjit.ops.base.constants import integer_of
 from meshjit.ops.slicing.halos import cut
 from sharding.axes import AxisRef, overlap
 from sharding.mesh import BaseMesh
@@ -156,11 +156,7 @@ def _check(body: Program, divisions: Divisions, constants: Mapping[Var, int]) ->
 
 def known_integers(body: Program) -> dict[Var, int]:
     """Scalar integer constants."""
-    return {
-        eqn.outputs[0]: int(eqn.params["value"])
-        for eqn in body.eqns
-        if eqn.op is constant and not eqn.outputs[0].shape and eqn.outputs[0].dtype.kind in "iu"
-    }
+    return {eqn.outputs[0]: number for eqn in body.eqns if (number := integer_of(eqn)) is not None}
 
 
 # -- what equations do with places
@@ -192,7 +188,7 @@ def span(places: Places) -> tuple[int, int, int] | None:
 
 def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
     """Join dims that are cut together; all others of the equation's values have to be whole."""
-    if eqn.op is constant or eqn.op is iota:
+    if eqn.op.made_at is not None:
         return
     groups, lost = list(alike(eqn).values()), set[ValueDim]()
     if eqn.op.aligned is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from meshjit.ops.base.families import factor_names, require, require_param
 from sharding.rule import FactorRule
 
 NO_OPERANDS = Absent("it has no operands")
+PlacesOf = Callable[[int], Var | None]  # by dim, see `Op.made_at`
 
 
 def created_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
@@ -70,6 +71,11 @@ def _constant_access(in_types: Types, out_types: Types, params: Params) -> tuple
     return (Access((), frozenset(range(value.ndim)) if value.size == 0 or not is_splat(value) else frozenset()),)
 
 
+def _constant_made_at(type: TensorType, places: PlacesOf, cut: Callable[[Var], Var], params: Params) -> Var:
+    value = params["value"]
+    return full(type, element_of(value)) if is_splat(value) else cut(constant(value=value))
+
+
 def _constant_localize(params: Params, in_types: Types, out_types: Types) -> Params:
     """A splat has any shape."""
     value, shape = params["value"], out_types[0].shape
@@ -97,6 +103,7 @@ constant = Op(
     type_rule=_constant_type,
     factor_rule=created_rule,
     access=_constant_access,
+    made_at=_constant_made_at,
     localize=_constant_localize,
     evaluate=lambda value: value,
     emit=_constant_emit,
@@ -106,6 +113,12 @@ constant = Op(
     transpose=NO_OPERANDS,
     partition=_constant_partition,
 )
+
+
+def integer_of(eqn: Eqn) -> int | None:
+    """The integer that the equation makes, if it is a constant of no dims."""
+    (out,) = eqn.outputs if eqn.op is constant else (None,)
+    return int(eqn.params["value"]) if out is not None and not out.shape and out.dtype.kind in "iu" else None
 
 
 def is_zero(eqn: Eqn) -> bool:
@@ -191,6 +204,13 @@ def spread(value: Var, shape: Sequence[int]) -> Var:
     return ops.broadcast_in_dim(value, shape=tuple(shape), dimensions=()) if shape else value
 
 
+def _iota_made_at(type: TensorType, places: PlacesOf, cut: Callable[[Var], Var], params: Params) -> Var:
+    dim, here = params["dimension"], places(params["dimension"])
+    if here is None:
+        return iota(dtype=params["dtype"], shape=type.shape, dimension=dim)
+    return ops.broadcast_in_dim(ops.convert(here, dtype=type.dtype), shape=type.shape, dimensions=(dim,))
+
+
 def _iota_samples() -> list[Sample]:
     calls = [
         ("i32", (5,), 0),
@@ -214,6 +234,7 @@ iota = Op(
     batch=NO_OPERANDS,
     jvp=NO_OPERANDS,
     transpose=NO_OPERANDS,
+    made_at=_iota_made_at,
     localize=lambda params, in_types, out_types: {**params, "shape": out_types[0].shape},
     partition=_iota_partition,
 )
