@@ -32,7 +32,7 @@ plan in which a conflict goes the other way, propagate again with a Seed for the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharding.collisions import Collisions
@@ -156,8 +156,10 @@ class _Propagation:
                     states[first] = number
                     visit = min(visit, tell(first, is_due))
             elif stage < CONTESTS:
-                for later in _idle(kind, key):
-                    is_due[later * count + index] = False
+                if kind.changes[1].get(key) == ():
+                    is_due[CONTESTS * count + index] = False
+                if kind.may_displace and kind.changes[2].get(key) == ():
+                    is_due[DISPLACEMENTS * count + index] = False
             visit = is_due.find(1, visit)
 
     def _settle_repeat(self, stage: int, occurrence: Occurrence) -> int:
@@ -198,8 +200,10 @@ class _Propagation:
                 known = {first: states[position] for first, position in zip(slots, part.slots[i], strict=True)}
                 outcome = self._visit(kind, key, now, slots, known)
             if not outcome:
-                for later in _idle(kind, key) if now < CONTESTS else ():
-                    due[later][i] = False
+                if now < CONTESTS and kind.changes[1].get(key) == ():
+                    due[CONTESTS][i] = False
+                if now < CONTESTS and kind.may_displace and kind.changes[2].get(key) == ():
+                    due[DISPLACEMENTS][i] = False
                 continue
             trail, after = outcome
             trails.append((i, trail))
@@ -232,6 +236,8 @@ class _Propagation:
             changed = {slots[slot]: slot for slot, *_ in trail}
             after = tuple([(slot, self.cache.number_of(values[v].state)) for v, slot in changed.items()])
             outcome = (trail, after) if trail else ()
+        elif stage < CONTESTS:
+            kind.changes[1][key] = outcome  # nor will there be a contest
         kind.changes[stage - CONTESTS + 1 if stage >= CONTESTS else 0][key] = outcome
         return outcome
 
@@ -245,12 +251,3 @@ def _first_due(due: Mapping[int, bytearray], stage: int) -> tuple[int, int] | No
         if i >= 0:
             return now, i
     return None
-
-
-def _idle(kind: VisitKind, key: NodeKey) -> Iterator[int]:
-    """The later stages in which a node changes nothing either, according to the outcomes in the cache."""
-    _, contests, displacements = kind.changes
-    if contests.get(key) == ():
-        yield CONTESTS
-    if displacements.get(key) == ():
-        yield DISPLACEMENTS

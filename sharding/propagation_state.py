@@ -44,10 +44,11 @@ class State(NamedTuple):
 class VisitKind:
     """Outcomes of visits of nodes of one kind: the same rule, and the same order among the first values of its ties."""
 
-    __slots__ = ("changes", "clashes", "holders", "is_plain", "operands", "ranks", "rule", "stages")
+    __slots__ = ("changes", "clashes", "holders", "is_plain", "may_displace", "operands", "ranks", "rule", "stages")
 
     def __init__(self, rule: FactorRule) -> None:
         self.rule, self.holders, self.stages = rule, holders_of(rule), stages_of(rule)
+        self.may_displace = DISPLACEMENTS in self.stages
         self.is_plain = rule.is_simple and not rule.hidden  # a factor has all axes of its dims
         self.operands = len(rule.operands)
         self.ranks = [len(value) for value in (*rule.operands, *rule.results)]

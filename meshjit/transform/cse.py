@@ -14,6 +14,7 @@ from meshjit.transform.rewriting import Rewriter, rewrite
 
 _SMALL = 64  # constants of more elements are compared by identity: hashing them costs more than it saves
 _PLAIN = {int}  # equal ones are the same: not so True and 1, or 0.0 and -0.0
+_SIMPLE = frozenset((int, float, bool, str, type(None)))  # what most params are
 
 
 def cse(program: Program, constants: bool = False) -> Program:
@@ -40,6 +41,8 @@ def cse(program: Program, constants: bool = False) -> Program:
 
 
 def _hashable(value: Any) -> Any:
+    if type(value) in _SIMPLE:
+        return (type(value), value)
     if isinstance(value, np.ndarray):
         if value.size > _SMALL and is_known_splat(value):
             return (value.shape, value.dtype, element_of(value).tobytes())

@@ -81,16 +81,6 @@ class Rewriter(Builder):
         self.done.add(old)
         self.names.update(zip(old.outputs, results, strict=True))
 
-    def apply(self, rule: Rule, old: Eqn) -> None:
-        """Put what the rule answers in the place of an old equation."""
-        eqn = self.renamed(old)
-        self.source = old.source
-        answer = rule(eqn, self)
-        if answer is None and eqn is old:
-            self.eqns.append(eqn)
-        else:
-            self._put_answer(old, eqn, answer)
-
     def _put_answer(self, old: Eqn, eqn: Eqn, answer: Eqn | Var | Sequence[Var] | None) -> None:
         if answer is None or isinstance(answer, Eqn):
             self.put(answer or eqn)
@@ -108,7 +98,7 @@ class Rewriter(Builder):
             if start is None:
                 return self.program
             done, stays, put = self.done, self.names.keys().isdisjoint, self.eqns.append
-            for old in eqns[start + 1 :]:  # as `apply` does, without a call for equations that stay
+            for old in eqns[start + 1 :]:
                 if done and old in done:
                     continue
                 rule, eqn = rule_of(old.op.name), old if stays(old.inputs) else self.renamed(old)
@@ -129,7 +119,14 @@ class Rewriter(Builder):
             rule = rule_of(old.op.name)
             if rule is None:
                 continue
-            self.apply(rule, old)
+            self.source = old.source
+            answer = rule(old, self)
+            if answer is None:
+                if not (self.eqns or self.names or self.done):
+                    continue
+                self.eqns.append(old)
+            else:
+                self._put_answer(old, old, answer)
             if self.names or self.done or self.eqns != [old]:
                 self.eqns[:0] = self.program.eqns[:at]
                 return at
