@@ -107,7 +107,7 @@ class Structure:
     def __init__(self, graph: Graph, cache: VisitCache) -> None:
         """ShardingError when shapes of tied values differ, or a rule does not fit its values."""
         self.cache, self.graph, self.count = cache, graph, len(graph.nodes)
-        self.firsts = firsts_of(graph)
+        self.firsts, self.ranks = firsts_of(graph), [len(shape) for shape in graph.shapes]
         untouched = {shape: cache.number_of(State.untouched(shape)) for shape in {*graph.shapes}}
         self.untouched = [untouched[shape] for shape in graph.shapes]  # numbers of the values' states before any seed
         self.alike: dict[tuple[Seed, tuple[int, ...]], Beginning] = {}  # by seed, and shape
@@ -191,9 +191,9 @@ class Structure:
         kind = self.known.get(key)
         if kind is None:
             kind = self.known[key] = self.cache.kind_of(node.rule, key[1])
-        shapes = self.graph.shapes
-        if kind.operands != len(node.operands) or kind.ranks != [len(shapes[v]) for v in (*node.operands, *node.results)]:
-            raise ShardingError(_unfit(node, shapes))
+        ranks = self.ranks
+        if kind.operands != len(node.operands) or kind.ranks != [ranks[v] for v in node.operands + node.results]:
+            raise ShardingError(_unfit(node, self.graph.shapes))
         return kind
 
     def visits_of(self, first: int) -> tuple[int, ...]:

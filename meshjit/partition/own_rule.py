@@ -20,9 +20,10 @@ OwnRule = Callable[[LocalEquation], Sequence[Var]]
 def own_rule(eqn: Eqn, plan: EquationPlan) -> OwnRule | None:
     """The rule that writes this equation, if it is not the generic one."""
     rule: Any = eqn.op.partition
+    if rule is None:
+        return None
     is_pinned = eqn.op.pinned is not None and not plan.bodies
-    is_own = any(plan.assignment.values()) or is_pinned or eqn.op.is_local or not eqn.outputs
-    return rule if rule is not None and is_own else None
+    return rule if any(plan.assignment.values()) or is_pinned or eqn.op.is_local or not eqn.outputs else None
 
 
 def write_by(

@@ -89,7 +89,8 @@ class Partitioner(Versions[Var]):
             expected = self.local_type(var.type, placement)
             assert result.type == expected, f"{eqn.op.name}: local result is {result.type}, its placement says {expected}"
             self.enter(var, self.walks.normal(placement), result)
-        self.note_maker(eqn, plan)
+        if not eqn.inputs or eqn.inputs[0] in self.cheap:
+            self.note_maker(eqn, plan)
         if plan.brought:
             self.bring_results(eqn, plan)
 

@@ -17,7 +17,7 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import weighted_regions
 from meshjit.core.types import TensorType
 from meshjit.core.versions import Versions
-from meshjit.plan.cost import NO_EXCHANGE, Effect, Machine
+from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from meshjit.plan.events import Event, Exchange, Move, Remake
 from sharding.cost import gathering_dim
 from sharding.mesh import BaseMesh
@@ -87,7 +87,11 @@ class Flow(Versions[None]):
                 self.operand(var, placement)
         if plan.bodies:
             self._nested(eqn, plan)
-        self.take_time(eqn, effect)
+        self.work += effect.work
+        if self.log is not None:
+            self.log.work.append(effect.work)
+        if effect.exchange is not NO_EXCHANGE:
+            self.exchange(eqn, effect.exchange)
         if self.left is not None:
             self.check(self.at + 1)
         sizes, on_host = self.sizes, self.on_host
@@ -112,20 +116,20 @@ class Flow(Versions[None]):
             raise TooDear
 
     def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[None]) -> Sequence[None]:
-        self.take_time(eqn, self.machine.effect(eqn, plan))
-        return (None,) * len(eqn.outputs)
-
-    def take_time(self, eqn: Eqn, effect: Effect) -> None:
-        """What an equation works and its op's own rule exchanges."""
+        effect = self.machine.effect(eqn, plan)
         self.work += effect.work
         if self.log is not None:
             self.log.work.append(effect.work)
-        exchange = effect.exchange
-        if exchange is not NO_EXCHANGE:
-            event = Exchange(eqn, exchange.collectives, exchange.final) if exchange.collectives else None
-            self.note(exchange.moving, exchange.bytes, exchange.collectives, event)
-            for i, placement in exchange.requests:
-                self.bring(eqn.inputs[i], placement)
+        if effect.exchange is not NO_EXCHANGE:
+            self.exchange(eqn, effect.exchange)
+        return (None,) * len(eqn.outputs)
+
+    def exchange(self, eqn: Eqn, cost: OwnCost) -> None:
+        """What an op's own rule sends and asks for."""
+        event = Exchange(eqn, cost.collectives, cost.final) if cost.collectives else None
+        self.note(cost.moving, cost.bytes, cost.collectives, event)
+        for i, placement in cost.requests:
+            self.bring(eqn.inputs[i], placement)
 
     def addend(self, local: None, placement: Placement) -> None:
         return None
