@@ -12,6 +12,7 @@ Equations that hold Programs are like no other: of layers with a loop inside, wh
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -147,9 +148,10 @@ class _Wiring:
 
     def __init__(self, program: Program, kinds: Numbers) -> None:
         self.values = list(program.vars())
-        numbers = {var: i for i, var in enumerate(self.values)}
+        numbers = dict(zip(self.values, itertools.count(), strict=False))
         self.kinds = kinds
-        self.read = np.array([numbers[v] for eqn in program.eqns for v in eqn.inputs], np.int64)
+        read = itertools.chain.from_iterable([eqn.inputs for eqn in program.eqns])
+        self.read = np.array([*map(numbers.__getitem__, read)], np.int64)
         self.reads = _offsets([len(eqn.inputs) for eqn in program.eqns])
         self.firsts = len(program.inputs) + _offsets([len(eqn.outputs) for eqn in program.eqns])
         self.last = np.full(len(self.values), NEVER, np.int64)

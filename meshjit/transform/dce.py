@@ -16,17 +16,18 @@ def dce(program: Program) -> Program:
         return program
     needed: set[Var] = set(program.outputs)
     kept: list[Eqn] = []
-    has_parts = False
+    has_parts = holds_programs = False
     for eqn in reversed(program.eqns):
         if not needed.isdisjoint(eqn.outputs) or not is_pure(eqn):
             if eqn.op.prune is not None:
                 eqn, has_parts = _pruned(eqn, needed), True
+                holds_programs = holds_programs or eqn.op.regions is not None
             needed.update(eqn.inputs)
             kept.append(eqn)
     kept.reverse()
     is_same = len(kept) == len(program.eqns) and (not has_parts or all(map(operator.is_, kept, program.eqns)))
     live = program if is_same else Program(program.name, program.inputs, tuple(kept), program.outputs)
-    live.answers[dce] = not has_parts  # nothing more to drop, which need not be looked for again
+    live.answers[dce] = is_same or not holds_programs  # nothing more to drop, which need not be looked for again
     return live
 
 

@@ -10,6 +10,8 @@ of -0.0 stays so, where the sum with a zero is 0.0; XLA, too, takes an addition 
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -20,7 +22,7 @@ from meshjit.ops.base.constants import is_zero
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import pad
 from meshjit.transform.dce import dce
-from meshjit.transform.rewriting import Rewriter, rewrite, uses_of
+from meshjit.transform.rewriting import Rewriter, rewrite
 
 Run: TypeAlias = tuple[int, int]  # begin and end along the dim
 Sums: TypeAlias = Mapping[Var, tuple[int, tuple[Var, ...]]]  # sum of parts → the dim, its operands; a part has none
@@ -37,7 +39,7 @@ def join_parts(program: Program) -> Program:
     if not any(parts and var not in inner for var, (_, parts) in sums.items()):
         return program
 
-    makers = {v: eqn for eqn in program.eqns for v in eqn.outputs}
+    makers = {eqn.outputs[0]: eqn for eqn in program.eqns if eqn.outputs and eqn.outputs[0] in sums}
 
     def joined(eqn: Eqn, here: Rewriter) -> Var | None:
         var = eqn.outputs[0]
@@ -72,8 +74,10 @@ def _padded_dim(eqn: Eqn) -> int | None:
 
 def _inner(program: Program, sums: Sums) -> set[Var]:
     """The sums that are read by one larger sum alone."""
-    uses = uses_of(program)
-    return {v for _, parts in sums.values() for v in parts if uses[v] == 1}
+    parts = {v for _, parts in sums.values() for v in parts}
+    read = itertools.chain(itertools.chain.from_iterable([eqn.inputs for eqn in program.eqns]), program.outputs)
+    uses = Counter(filter(parts.__contains__, read))
+    return {v for v in parts if uses[v] == 1}
 
 
 def _joined(var: Var, sums: Sums, makers: Mapping[Var, Eqn], here: Rewriter) -> Var | None:
