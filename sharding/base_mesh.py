@@ -61,9 +61,9 @@ class BaseMesh(AxisTypes):
 
     def axes_size(self, refs: Iterable[AxisRef]) -> int:
         """Product of the sizes: the number of shards that `refs` make together."""
-        size = 1
+        size, sizes = 1, self.shape
         for ref in refs:
-            size *= self.axis_size(ref)
+            size *= (sizes.get(ref) if isinstance(ref, str) else None) or self.axis_size(ref)
         return size
 
     def overlap(self, a: AxisRef, b: AxisRef) -> bool:

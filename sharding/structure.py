@@ -240,6 +240,9 @@ def picker(members: tuple[int, ...]) -> Callable[[Any], NodeKey]:
 
 def _order(members: tuple[int, ...]) -> tuple[int, ...]:
     """How many of the members are less than each: the same for nodes of one kind."""
+    if len(members) == 2:
+        first, second = members
+        return (0, 1) if first < second else (1, 0) if second < first else (0, 0)
     ordered = sorted(members)
     return tuple(map(ordered.index, members))
 

@@ -341,6 +341,8 @@ def _location(source: Source | None) -> str:
 
 def quoted(text: str) -> str:
     r"""A string as MLIR reads it: what is not plain ASCII is its bytes in UTF-8, `\C3\BC`."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     plain = {byte: chr(byte) for byte in range(32, 127) if chr(byte) not in '"\\'}
     return '"' + "".join(plain.get(byte, f"\\{byte:02X}") for byte in text.encode(errors="replace")) + '"'
 
