@@ -35,7 +35,7 @@ class Collective:
     source: Source | None = dataclasses.field(default=None, compare=False)
 
     def times(self, trips: float) -> Collective:
-        return dataclasses.replace(self, trips=self.trips * trips)
+        return self if trips == 1 else dataclasses.replace(self, trips=self.trips * trips)
 
     def wire_bytes(self, mesh: BaseMesh) -> float:
         """Bytes that one device puts on the wire in all trips."""
