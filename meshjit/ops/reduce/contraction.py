@@ -58,7 +58,8 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     a = dict(zip((*lb, *lf, *lc), (*batch, *left, *inner), strict=True))
     b = dict(zip((*rb, *rf, *rc), (*batch, *right, *inner), strict=True))
     operands = (tuple(a[d] for d in range(len(a))), tuple(b[d] for d in range(len(b))))
-    rule = FactorRule(operands, (tuple([*batch, *left, *right]),), {f: "sum" for (f,) in inner})
+    kind = "or" if out_types[0].dtype == np.bool_ else "sum"
+    rule = FactorRule(operands, (tuple([*batch, *left, *right]),), {f: kind for (f,) in inner})
     return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
 
 
@@ -219,7 +220,7 @@ def _samples() -> Iterable[Sample]:
         ((5, 3), (3, 2), ((1,), (0,)), ((), ())),
     ]
     for left, right, contract, batch in calls:
-        for name in ("f32", "i32", "c64", *(("i8", "u8") if batch[0] else ())):
+        for name in ("f32", "i32", "c64", "bool", *(("i8", "u8") if batch[0] else ())):
             types = (TensorType(left, DTYPES[name]), TensorType(right, DTYPES[name]))
             yield Sample(types, {"contract": contract, "batch": batch, "preferred": None, "precision": None})
     types = (TensorType((4, 6), DTYPES["bf16"]), TensorType((6, 8), DTYPES["bf16"]))
