@@ -12,6 +12,7 @@ from meshjit import numpy as mnp
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
+from meshjit.autodiff.vmappable import RULES, OwnResult, check_arrays, has_own, of_parts
 from meshjit.core.program import Program
 from meshjit.core.ref import Ref
 from meshjit.core.region import programs_of
@@ -60,6 +61,17 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if Ref.made and (refs := _mapped_refs(in_axes, args, kwargs)):
             return _of_contents(refs)(*lend(args, refs), **lend(kwargs, refs))
+        if not RULES:
+            return _of_arrays(*args, **kwargs)
+        if not has_own((args, kwargs)):
+            with contextlib.suppress(OwnResult):
+                return _of_arrays(*args, **kwargs)
+        return of_parts(_over, fun, in_axes, out_axes, axis_size)(*args, **kwargs)
+
+    def _over(fun: Function, in_axes: Any, out_axes: Any, axis_size: int | None) -> Function:
+        return vmap(fun, in_axes, out_axes, axis_name, axis_size, spmd_axis_name)
+
+    def _of_arrays(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree, names = named_leaves(fun, args, kwargs)
         axes = _argument_axes(in_axes, args) + [0] * len(tree.leaves(kwargs))
         sizes = _extents_of_types(leaves, names, axes)
@@ -85,7 +97,10 @@ def vmap(
             given, rest = iter(values), iter(shared)
             full, named = tree.unflatten(in_tree, [next(rest) if d is None else next(given) for d in axes])
             with member_axis(axis_name, size, values[-1]) if axis_name is not None else contextlib.nullcontext():
-                return fun(*full, **named)
+                result = fun(*full, **named)
+            if RULES:
+                check_arrays(result)
+            return result
 
         names_by_id = dict(zip(map(id, leaves), names, strict=True))
         unknown, flat = [None] * len(members), tree.structure(((0,) * len(members), {}))
@@ -108,7 +123,7 @@ def vmap(
             return fun(*args, **kwargs), [content_of(ref) for ref in own]
 
         dims = [dim for _, dim in refs.values()]
-        over = vmap(of_members, in_axes, (out_axes, dims), axis_name, axis_size, spmd_axis_name)
+        over = _over(of_members, in_axes, (out_axes, dims), axis_size)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result, contents = over(*args, **kwargs)
