@@ -219,6 +219,9 @@ from jax.experimental.array_serialization.serialization import GlobalAsyncCheckp
 from jax.extend import ifrt_programs
 from jax.interpreters import pxla
 import jax.extend, jax.lib
+from jax.extend import backend
+assert backend.get_backend() is backend.get_backend("cpu") is jax.devices()[0].client is backend.backends()["cpu"]
+assert backend.get_backend().platform in backend.backends() and backend.get_default_device() in jax.devices()
 assert jax.extend.core.Literal and not hasattr(jax.extend, "mlir") and jax.lib.__version__
 state = jax._src.distributed.global_state
 assert (state.client, state.process_id, state.num_processes) == (None, 0, 1)

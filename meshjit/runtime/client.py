@@ -23,7 +23,7 @@ _clients: dict[str, Any] = {}
 
 def devices(backend: str | None = None) -> list[Any]:
     """The devices of all processes, by process and then by id: the same list on every process."""
-    return list(_all_devices(_platform(backend)))
+    return list(_all_devices(platform_named(backend)))
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None, host_id: int | None = None) -> list[Any]:
@@ -32,8 +32,8 @@ def local_devices(process_index: int | None = None, backend: str | None = None, 
     if isinstance(process, str):
         raise TypeError(f"local_devices: process_index must be a number, got {process!r}\n  fix: backend={process!r}")
     if process is None:
-        return list(_own_devices(_platform(backend)))
-    members = [d for d in _all_devices(_platform(backend)) if d.process_index == process]
+        return list(_own_devices(platform_named(backend)))
+    members = [d for d in _all_devices(platform_named(backend)) if d.process_index == process]
     if not members:
         raise ValueError(f"local_devices: there is no process {process}; there are {process_indices(backend)}")
     return members
@@ -47,12 +47,12 @@ def default_device() -> Any:
 
 def device_count(backend: str | None = None) -> int:
     """Devices of all processes."""
-    return len(_all_devices(_platform(backend)))
+    return len(_all_devices(platform_named(backend)))
 
 
 def local_device_count(backend: str | None = None) -> int:
     """Devices of this process."""
-    return len(_own_devices(_platform(backend)))
+    return len(_own_devices(platform_named(backend)))
 
 
 def process_index(backend: str | None = None) -> int:
@@ -62,22 +62,22 @@ def process_index(backend: str | None = None) -> int:
 
 def process_count(backend: str | None = None) -> int:
     """How many processes own devices."""
-    return len({device.process_index for device in _all_devices(_platform(backend))})
+    return len({device.process_index for device in _all_devices(platform_named(backend))})
 
 
 def process_indices(backend: str | None = None) -> list[int]:
     """The ranks of the processes that own devices."""
-    return sorted({device.process_index for device in _all_devices(_platform(backend))})
+    return sorted({device.process_index for device in _all_devices(platform_named(backend))})
 
 
 def default_backend() -> str:
     """The platform that `devices()` means: "cpu", "cuda" or "tpu"."""
-    return _platform(None)
+    return platform_named(None)
 
 
 def client(backend: str | None = None) -> Any:
     """jaxlib's client of a platform. Raises RuntimeError where the platform cannot be had."""
-    platform = _platform(backend)
+    platform = platform_named(backend)
     with _making:
         if platform not in _clients:
             _clients[platform] = _make(platform)
@@ -89,7 +89,8 @@ def made_clients() -> dict[str, Any]:
     return dict(_clients)
 
 
-def _platform(backend: str | None) -> str:
+def platform_named(backend: str | None) -> str:
+    """"cpu", "cuda" or "tpu"; None is the platform that `devices()` means."""
     if backend is None:
         return _default_platform()
     name = _ALIASES.get(backend.lower(), backend.lower())
