@@ -6,8 +6,12 @@ from typing import Any
 
 from meshjit.config import config as _config
 from meshjit.missing import explain as _explain
-from meshjit.runtime.client import client as _client, default_backend as _default_backend
-from meshjit.runtime.client import default_device as get_default_device, platform_named as _platform_named  # noqa: F401
+from meshjit.runtime.client import (  # noqa: F401
+    client as _client,
+    default_backend as _default_backend,
+    default_device as get_default_device,
+    platform_named as _platform_named,
+)
 
 
 def get_backend(platform: Any = None) -> Any:
