@@ -220,6 +220,7 @@ from jax.extend import ifrt_programs
 from jax.interpreters import pxla
 import jax.extend, jax.lib
 from jax.extend import backend
+assert jax.interpreters.batching.register_vmappable and batching.unregister_vmappable
 assert backend.get_backend() is backend.get_backend("cpu") is jax.devices()[0].client is backend.backends()["cpu"]
 assert backend.get_backend().platform in backend.backends() and backend.get_default_device() in jax.devices()
 assert jax.extend.core.Literal and not hasattr(jax.extend, "mlir") and jax.lib.__version__

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from meshjit.autodiff.vmappable import register_vmappable as register_vmappable
 from meshjit.missing import explain as _explain
 
 primitive_batchers: dict[Any, Any] = {}
