@@ -69,6 +69,26 @@ def test_many_words_are_made_once_on_cpu(key: Any) -> None:
     np.testing.assert_allclose(mj.jit(pair)(key)[1], np.sum(np.prod(np.asarray(found, np.float64), 0)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_words_are_made_apart_on_cpu(key: Any, dtype: str) -> None:
+    """LLVM does not end where they are hashed in a loop over 16 places that finds a minimum."""
+
+    def normalized(k: Any) -> Any:
+        x = random.uniform(random.split(k)[0], (16, 3), dtype)
+        lowest, highest = mnp.nanmin(x, 0), mnp.nanmax(x, 0)
+        return mnp.stack([x, mnp.where(mnp.allclose(highest, lowest), 0.0, (x - lowest) / (highest - lowest))])
+
+    with mj.enable_x64(dtype == "float64"):
+        lowered = mj.jit(normalized).lower(key)
+        lines = lowered.as_text().splitlines()
+        depths = itertools.accumulate(line.count("{") - line.count("}") for line in lines)
+        rounds = {depth for line, depth in zip(lines, depths, strict=True) if '"stablehlo.xor"' in line}
+        assert min(rounds) > 2, "outside of loops, in which case the next line does not end"
+        x, result = lowered.compile()(key)
+    x = np.asarray(x)
+    np.testing.assert_allclose(result, (x - x.min(0)) / (x.max(0) - x.min(0)), rtol=1e-6)
+
+
 def test_positions_past_32_bits_carry_into_the_high_word() -> None:
     """The program only: nothing of that size is ever made."""
     shape = (3, 2**31)

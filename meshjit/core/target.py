@@ -35,6 +35,7 @@ class Target:
     updates_bytes: bool = False  # elements of 4 bits are written to the wrong places of what an update replaces
     convolves_floats_only: bool = False  # convolutions of integers and complex numbers are refused
     drops_barriers: bool = False  # before it fuses: only a call that it does not inline keeps two computations apart
+    isolates_random_words: bool = False  # hashing that is fused into a reduction may compile for ever (ops/random/threefry)
     materializes_updates: bool = False  # transform/updates: an update may be fused into the buffer that it still reads
 
     # What the compiler writes poorly, and what is written instead.
@@ -42,7 +43,6 @@ class Target:
     shares_shifts: bool = False  # transform/shifts: shifts of one value are slices of one padded value
     slices_late: bool = False  # transform/slice_late: parts of a value that are put together are written to memory first
     pad_passes: float = 0.0  # how often a pad reads what it makes longer, where it is not fused with what makes that
-    isolates_random_words: float = float("inf")  # elements from which random words are made in a loop of one trip
     has_slow_gathers: bool = False  # elements are gathered one by one, so few are sorted along instead
     most_choices: int = 0  # up to so many choices between scalars replace a lookup in a table
     running_total_block: int = 16  # places of one window of a running total

@@ -14,10 +14,6 @@ LONGEST_SUM = 32
 # take 0.12 to 0.13 ms (2 cores, f32), but halving is a loop, into which nothing is fused.
 COMPARED_PAIRS = 1 << 15
 
-# Elements from which threefry's words are made in a loop of one trip. XLA fuses its hundred cheap operations into every
-# kernel that reads the words; below, computing them once for each of two readers is faster.
-RANDOM_WORDS = 1024
-
 # Running totals of 64 x 4096 f32 take 1.1 ms in windows of 16, 5.1 ms in windows of 33, 12 ms in windows of 256 (2 cores).
 WINDOW = 16
 
@@ -63,7 +59,7 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
         drops_barriers=True,
         materializes_updates=True,
         shares_shifts=True,
-        isolates_random_words=RANDOM_WORDS,
+        isolates_random_words=True,
         running_total_block=WINDOW,
         longest_sum=LONGEST_SUM,
         compared_entries=2 * LONGEST_SUM,

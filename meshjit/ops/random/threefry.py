@@ -63,8 +63,45 @@ def _evaluate(key0: Array, key1: Array, count0: Array, count1: Array) -> tuple[A
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    """All rounds in a row: it compiles as fast as a loop over them, and everything around it fuses into one kernel."""
-    return threefry(*_arithmetic(e, outs[0]), operands[:2], operands[2:])
+    """All rounds in a row, which compiles as fast as a loop over them."""
+    return _apart(e, operands, ins, outs, lambda e, xs: threefry(*_arithmetic(e, outs[0]), xs[:2], xs[2:]))
+
+
+def _apart(e: Any, operands: Sequence[str], ins: Types, outs: Types, written: Any) -> Sequence[str]:
+    """`written`, into which and out of which XLA fuses nothing. XLA:CPU would fuse the hundred cheap operations of the rounds
+    into every kernel that reads the words: the two numbers of a pair, a mask forwards and backwards. Where that is a minimum over
+    8, 16, ... places, LLVM, which looks for hashing in loops, follows every path through the rounds, 3.7**20, and does not end.
+
+    Nothing is fused into or out of a loop, and barriers are gone by then: so the words are made in a loop of one trip, which
+    does not look like one, min(key | 1, 1) trips."""
+    if not e.target.isolates_random_words or not outs[0].size:
+        return written(e, operands)
+    scalar = TensorType((), U32)
+    zero, one = (e.constant(np.asarray(n, U32)) for n in (0, 1))
+    odd = e.op("or", [_first_of(e, operands[0]), one], [scalar])
+    trips = e.op("minimum", [*odd, one], [scalar])[0]
+    types = [scalar, scalar, *ins]
+
+    def condition(inner: Any, names: list[str]) -> Sequence[str]:
+        attributes = "comparison_direction = #stablehlo<comparison_direction LT>"
+        return inner.op("compare", names[:2], [TensorType((), DTYPES["bool"])], attributes)
+
+    def step(inner: Any, names: list[str]) -> Sequence[str]:
+        (following,) = inner.op("add", [names[0], inner.constant(np.asarray(1, U32))], [scalar])
+        return [following, *names[1:4], *written(inner, names[2:]), *names[4 + len(outs) :]]
+
+    regions = [e.region(types, condition), e.region(types, step)]
+    return e.op("while", [zero, trips, *operands], types, regions=regions)[4 : 4 + len(outs)]
+
+
+def _first_of(e: Any, keys: str) -> str:
+    """One of the keys."""
+    rank, scalar = e.types[keys].rank, TensorType((), U32)
+    if not rank:
+        return keys
+    bounds = zip(("start_indices", "limit_indices", "strides"), ([0] * rank, [1] * rank, [1] * rank), strict=True)
+    attributes = ", ".join(f"{name} = {integers(x)}" for name, x in bounds)
+    return e.op("reshape", e.op("slice", [keys], [TensorType((1,) * rank, U32)], attributes), [scalar])[0]
 
 
 def _arithmetic(e: Any, type: TensorType) -> tuple[Any, Any, Any, Any]:
@@ -137,37 +174,7 @@ def _word(key0: Array, key1: Array, count0: Array, count1: Array) -> Array:
 
 
 def _word_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    """XLA:CPU fuses the hundred cheap operations of the rounds into every kernel that reads the words: the two numbers
-    of a pair, a mask forwards and backwards. Nothing is fused into or out of a loop, and barriers are gone by then.
-    So many words are made in a loop of one trip, which does not look like one: min(key | 1, 1) trips."""
-    if outs[0].size < e.target.isolates_random_words:
-        return [_written_word(e, operands, outs[0])]
-    scalar = TensorType((), U32)
-    zero, one = (e.constant(np.asarray(n, U32)) for n in (0, 1))
-    odd = e.op("or", [_first_of(e, operands[0]), one], [scalar])
-    trips = e.op("minimum", [*odd, one], [scalar])[0]
-    types = [scalar, scalar, *ins]
-
-    def condition(inner: Any, names: list[str]) -> Sequence[str]:
-        attributes = "comparison_direction = #stablehlo<comparison_direction LT>"
-        return inner.op("compare", names[:2], [TensorType((), DTYPES["bool"])], attributes)
-
-    def step(inner: Any, names: list[str]) -> Sequence[str]:
-        (following,) = inner.op("add", [names[0], inner.constant(np.asarray(1, U32))], [scalar])
-        return [following, *names[1:4], _written_word(inner, names[2:], outs[0]), names[5]]
-
-    regions = [e.region(types, condition), e.region(types, step)]
-    return [e.op("while", [zero, trips, *operands], types, regions=regions)[4]]
-
-
-def _first_of(e: Any, keys: str) -> str:
-    """One of the keys."""
-    rank, scalar = e.types[keys].rank, TensorType((), U32)
-    if not rank:
-        return keys
-    bounds = zip(("start_indices", "limit_indices", "strides"), ([0] * rank, [1] * rank, [1] * rank), strict=True)
-    attributes = ", ".join(f"{name} = {integers(x)}" for name, x in bounds)
-    return e.op("reshape", e.op("slice", [keys], [TensorType((1,) * rank, U32)], attributes), [scalar])[0]
+    return _apart(e, operands, ins, outs, lambda e, xs: [_written_word(e, xs, outs[0])])
 
 
 def _written_word(e: Any, operands: Sequence[str], type: TensorType) -> str:
