@@ -146,6 +146,7 @@ def test_a_library_that_hides_its_files_has_its_callers_named(tmp_path: Path) ->
 
 
 LIBRARIES = """
+from functools import partial
 import meshjit.as_jax, inspect, jax, numpy, os
 assert jax._src.xla_bridge._backends == {} and not hasattr(jax._src, "tyred")
 from jax._src.flatten_util import ravel_pytree
@@ -223,6 +224,48 @@ from jax.extend import backend
 assert jax.interpreters.batching.register_vmappable and batching.unregister_vmappable
 assert backend.get_backend() is backend.get_backend("cpu") is jax.devices()[0].client is backend.backends()["cpu"]
 assert backend.get_backend().platform in backend.backends() and backend.get_default_device() in jax.devices()
+from jax._src.core import Primitive
+from jax.api_util import argnums_partial
+from jax.extend.core import concrete_or_error
+from jax.interpreters.xla import apply_primitive
+twice = Primitive("twice")
+twice.def_impl(partial(apply_primitive, twice))
+twice.def_abstract_eval(lambda x: x)
+try:
+    twice.bind(x)
+    assert False
+except NotImplementedError as error:
+    assert "fix: mlir.register_lowering" in str(error)
+mlir.register_lowering(twice, mlir.lower_fun(lambda x: 2 * x, multiple_results=False))
+ad.deflinear(twice, lambda ct: [twice.bind(ct)])
+assert jax.grad(lambda x: twice.bind(x).sum())(x).tolist() == [2] * 3 and jax.jvp(twice.bind, (x,), (x,))[1][0] == 2
+added, given = argnums_partial(linear_util.wrap_init(lambda a, b, c: a + b * c), (0, -1), (1, 2, 3))
+assert given == (1, 3) and added.call_wrapped(*given) == 7
+from jax.experimental import pallas
+from jax.experimental.pallas import triton
+try:
+    pallas.pallas_call(lambda: None)
+    assert False
+except NotImplementedError as error:
+    assert "fix: " in str(error)
+assert twice.bind(x)[0] == 2 == jax.jit(twice.bind)(x)[0]
+from jax._src.lib import xla_client
+from jax._src.numpy.ufuncs import isnan, ufunc
+from jax._src.numpy.util import promote_dtypes, promote_dtypes_complex, promote_dtypes_inexact, promote_dtypes_numeric
+from jax._src.scipy.special import gammaln
+assert issubclass(xla_client.XlaRuntimeError, RuntimeError) and isinstance(jax.numpy.add, ufunc) and isnan and abs(gammaln(1.0)) < 1e-6
+promoters = promote_dtypes, promote_dtypes_numeric, promote_dtypes_inexact, promote_dtypes_complex
+told = [[(y.dtype.name, y.weak_type) for y in f(*xs)] for f in promoters for xs in ((True,), (1, numpy.int8(2)), (1, 2.0), (x, 1j))]
+i, f, c = ["int8"] * 2, ["float32"] * 2, ["complex64"] * 2
+names = ["bool", *i, *f, *c, "int32", *i, *f, *c, "float32", *f, *f, *c, "complex64", *c, *c, *c]
+assert [name for row in told for name, _ in row] == names, told
+assert [i for i, row in enumerate(told) if row[0][1]] == [2, 6, 10, 14]
+assert concrete_or_error(int, x[0], "n") == 1 and concrete_or_error(None, 3) == 3
+try:
+    jax.jit(lambda n: concrete_or_error(int, n, "the number of steps"))(3)
+    assert False
+except jax.errors.ConcretizationTypeError as error:
+    assert "the number of steps" in str(error)
 assert jax.extend.core.Literal and not hasattr(jax.extend, "mlir") and jax.lib.__version__
 state = jax._src.distributed.global_state
 assert (state.client, state.process_id, state.num_processes) == (None, 0, 1)

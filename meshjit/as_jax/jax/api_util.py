@@ -11,7 +11,7 @@ from meshjit.as_jax.jax.extend.linear_util import WrappedFun
 from meshjit.missing import explain as _explain
 from meshjit.trees import USERS
 
-__all__ = ["DebugInfo", "debug_info", "flatten_fun", "flatten_fun_nokwargs", "safe_map", "shaped_abstractify"]
+__all__ = ["DebugInfo", "argnums_partial", "debug_info", "flatten_fun", "flatten_fun_nokwargs", "safe_map", "shaped_abstractify"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,27 @@ def flatten_fun(fun: WrappedFun, in_tree: Any) -> tuple[WrappedFun, Callable[[],
         return fun.call_wrapped(*args, **kwargs)
 
     return _flattened(fun, call)
+
+
+def argnums_partial(
+    f: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence[Any], require_static_args_hashable: bool = True
+) -> tuple[WrappedFun, tuple[Any, ...]]:
+    """(f as a function of the arguments with these numbers, these arguments); the others stay what they are in `args`.
+
+    Raises ValueError for others without a hash, unless require_static_args_hashable is False."""
+    numbers = [dyn_argnums] if isinstance(dyn_argnums, int) else list(dyn_argnums)
+    numbers = [n % len(args) for n in numbers]
+    for i, x in enumerate(args):
+        if require_static_args_hashable and i not in numbers and getattr(type(x), "__hash__", None) is None:
+            raise ValueError(f"argnums_partial: argument {i} stays what it is and has no hash, being a {type(x).__name__}")
+
+    def call(*given: Any) -> Any:
+        full = list(args)
+        for n, x in zip(numbers, given, strict=True):
+            full[n] = x
+        return f.call_wrapped(*full)
+
+    return WrappedFun(call, f.debug_info), tuple(args[n] for n in numbers)
 
 
 def _flattened(fun: WrappedFun, call: Callable[[Sequence[Any]], Any]) -> tuple[WrappedFun, Callable[[], Any]]:

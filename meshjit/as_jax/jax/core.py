@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +22,7 @@ from meshjit.api.tools import typeof
 from meshjit.core.program import Var as Var
 from meshjit.core.types import TensorType, tensor_type
 from meshjit.missing import explain as _explain
+from meshjit.numpy.promote import concrete as _concrete
 from meshjit.trace import ensure_compile_time_eval as ensure_compile_time_eval
 from meshjit.trace.types import ShapedArray as _ShapedArray
 
@@ -79,6 +81,11 @@ def mapped_aval(size: int, axis: int | None, aval: Any) -> Any:
 def unmapped_aval(size: int, axis: int | None, aval: Any) -> Any:
     """The type of a batch of `size` members of this type."""
     return aval if axis is None else tensor_type((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype)
+
+
+def concrete_or_error(force: Callable[[Any], Any] | None, val: Any, context: str = "") -> Any:
+    known = _concrete(val, context or "concrete_or_error", "make it static") if isinstance(val, Tracer) else val
+    return known if force is None else force(known)
 
 
 class TraceTag:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshjit import numpy as mnp
@@ -47,6 +48,29 @@ def is_undefined_primal(x: Any) -> bool:
 def instantiate_zeros(tangent: Any) -> Any:
     """An array in place of a `Zero`; others are themselves."""
     return mnp.zeros(tangent.aval.shape, tangent.aval.dtype) if isinstance(tangent, SymbolicZero) else tangent
+
+
+def deflinear(primitive: Any, transpose_rule: Callable[..., Any]) -> None:
+    """A primitive that is linear in its operands, all together; `transpose_rule(cotangent, **params)` gives theirs."""
+    deflinear2(primitive, lambda cotangent, *_, **params: transpose_rule(cotangent, **params))
+
+
+def deflinear2(primitive: Any, transpose_rule: Callable[..., Any]) -> None:
+    """The same, where the rule is given the operands, too: `transpose_rule(cotangent, *operands, **params)`."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        value = primitive.bind(*primals, **params)
+        if not all(isinstance(tangent, SymbolicZero) for tangent in tangents):
+            return value, primitive.bind(*map(instantiate_zeros, tangents), **params)
+        zeros = [Zero.from_primal_value(x) for x in (value if primitive.multiple_results else [value])]
+        return value, zeros if primitive.multiple_results else zeros[0]
+
+    def transpose(cotangent: Any, *operands: Any, **params: Any) -> Any:
+        if isinstance(cotangent, SymbolicZero):
+            return [Zero(x.aval) if is_undefined_primal(x) else None for x in operands]
+        return transpose_rule(cotangent, *operands, **params)
+
+    primitive_jvps[primitive], primitive_transposes[primitive] = jvp, transpose
 
 
 _explain(__name__)

@@ -10,4 +10,15 @@ from meshjit.missing import explain as _explain
 
 canonicalize_dtype_handlers: dict[type, Any] = {np.ndarray: np.asarray}
 
+
+def apply_primitive(primitive: Any, *operands: Any, **params: Any) -> Any:
+    """What the primitive's lowering means, of arrays. NotImplementedError where its lowering is text alone."""
+    if primitive.lowered is None:
+        raise NotImplementedError(
+            f"the primitive {primitive.name} is lowered to text of its own, which meshjit does not run\n"
+            "  fix: mlir.register_lowering(primitive, mlir.lower_fun(f)) with a function f"
+        )
+    return primitive.lowered(*operands, **params)
+
+
 _explain(__name__)

@@ -15,6 +15,7 @@ from meshjit.api.jaxpr import (
 from meshjit.as_jax.jax.core import (
     Trace as Trace,
     TraceTag as TraceTag,
+    concrete_or_error as concrete_or_error,
     mapped_aval as mapped_aval,
     set_current_trace as set_current_trace,
     take_current_trace as take_current_trace,
@@ -28,9 +29,9 @@ from meshjit.missing import explain as _explain
 from meshjit.trace import active_trace
 
 __all__ = [
-    "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Trace", "TraceTag", "Var", "find_top_trace",
-    "get_opaque_trace_state", "jaxpr_as_fun", "mapped_aval", "set_current_trace", "take_current_trace", "unmapped_aval",
-    "valid_jaxtype",
+    "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Trace", "TraceTag", "Var", "concrete_or_error",
+    "find_top_trace", "get_opaque_trace_state", "jaxpr_as_fun", "mapped_aval", "set_current_trace", "take_current_trace",
+    "unmapped_aval", "valid_jaxtype",
 ]  # fmt: skip
 
 
