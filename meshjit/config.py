@@ -51,6 +51,11 @@ class Config:
             raise AttributeError(name)
         return self.read(name)
 
+    @property
+    def x64_enabled(self) -> bool:
+        """Another of JAX's names for `enable_x64`."""
+        return self.enable_x64
+
     def read(self, name: str) -> Any:
         """The value of an option by either spelling."""
         known = self._resolve(name)

@@ -292,3 +292,23 @@ def test_a_constraint_on_a_mesh_without_devices_says_the_spec_as_it_was_written(
     there = NamedSharding(on_devices.mesh.abstract_mesh, P("x"))  # pyright: ignore[reportAttributeAccessIssue]
     for fun in (lambda v: constrained(v, there), mj.jit(lambda v: constrained(v, there))):
         assert fun(x).sharding == on_devices
+
+
+@pytest.mark.parametrize("types", ["Auto", "Explicit"])
+@pytest.mark.parametrize("names", ["x", "y"])
+def test_out_shardings_of_a_mesh_without_devices_have_those_of_the_call(types: str, names: str) -> None:
+    """As in JAX: libraries write NamedSharding(get_abstract_mesh(), spec). The devices are the context's, or the arguments'."""
+    kinds = (getattr(mj.sharding.AxisType, types),)
+    mesh = Mesh(np.array(mj.devices()[:8]), tuple(names), kinds)
+    sharding = NamedSharding(mesh.abstract_mesh, P(names, None))
+    double = mj.jit(lambda x: {"a": x * 2, "b": x.sum()}, out_shardings={"a": sharding, "b": None})
+    placed = mj.device_put(X, NamedSharding(mesh, P(names)))
+    with mj.set_mesh(mesh):
+        results = [double(X), double(placed), mj.jit(lambda x: double(double(x)["a"]))(X)]
+    results.append(double(placed))
+    for factor, result in zip((2, 2, 4, 2), results, strict=True):
+        np.testing.assert_array_equal(result["a"], X * factor)
+        assert result["a"].sharding.is_equivalent_to(NamedSharding(mesh, P(names)), 2)
+        assert result["a"].sharding.device_set == set(mesh.devices.flat)
+    with pytest.raises(ValueError, match="which needs 8 devices; none were given"):
+        double(X)

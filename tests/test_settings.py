@@ -31,7 +31,7 @@ def updated(**options: Any) -> Any:
 def test_a_setting_holds_for_a_block() -> None:
     assert mj.enable_x64.value is False
     with mj.enable_x64():
-        assert mj.enable_x64.value is True and config.enable_x64
+        assert mj.enable_x64.value is True and config.enable_x64 and config.x64_enabled
         with mj.enable_x64(False):
             assert mj.enable_x64.value is False
     assert repr(mj.enable_x64) == "<setting enable_x64 = False>"

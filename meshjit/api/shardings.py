@@ -148,7 +148,8 @@ def find_mesh(
     traced_mesh: Any,
     inside: str,
 ) -> Any:
-    """The mesh of a call: of its shardings, constraints, committed arguments, else of the context; None if nobody says.
+    """The mesh of a call: of its shardings, constraints, committed arguments, else of the context, which also has the devices
+    of a mesh without; None if nobody says.
 
     `inside` says who named `traced_mesh`."""
     finder = MeshFinder(title)
@@ -162,8 +163,9 @@ def find_mesh(
             finder.see(sharding.mesh, name)
     for name, sharding in committed:
         finder.see(mesh_of(sharding), name)
-    if finder.mesh is None:
-        finder.see(current_mesh(), "the mesh context")
+    context = current_mesh()
+    if finder.mesh is None or (context is not None and with_devices_of(finder.mesh, context) is not None):
+        finder.see(context, "the mesh context")
     if finder.mesh is None:
         _check_choice(title, shardings)
     return finder.mesh
@@ -199,6 +201,8 @@ def spec_for(sharding: Any, shape: Sequence[int], mesh: Any, name: Callable[[], 
             f"{name()}: {sharding} needs a mesh, and there is none\n"
             "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
         )
+    if isinstance(sharding, NamedSharding) and (real := with_devices_of(sharding.mesh, mesh)) is not None:
+        sharding = NamedSharding(real, sharding.spec)
     if isinstance(sharding, PartitionSpec) or sharding.mesh == mesh:
         spec = sharding if isinstance(sharding, PartitionSpec) else sharding.spec
         check_spec(spec, shape, mesh, name())
