@@ -153,9 +153,13 @@ class Config:
 
     def parse_flags_with_absl(self) -> None:
         """Set the options that this program's command line names: `--jax_enable_x64`, `--jax_num_cpu_devices=8`,
-        `--nojax_debug_nans`. Other flags are left to the program. absl is not needed."""
+        `--nojax_debug_nans`. Other flags are left to the program. absl is not needed; where it is imported, its flags have been
+        read afterwards, as in JAX."""
         for name, value in read_flags([*self._options.values()], sys.argv[1:]):
             self.update(name, value)
+        flags = sys.modules.get("absl.flags")
+        if flags is not None and not flags.FLAGS.is_parsed():
+            flags.FLAGS(sys.argv, known_only=True)
 
     def config_with_absl(self) -> None:
         """Make the options flags of absl: `absl.app.run` then sets those that the command line names."""

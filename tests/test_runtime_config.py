@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,23 @@ def test_options_are_flags_of_absl(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, str(tmp_path / "program.py"), "--jax_enable_x64", "--steps=3", "--jax_num_cpu_devices=2", "a"]
     assert subprocess.check_output(command, text=True) == "True 2 False 3 ['a']\n"
+
+
+def test_flags_of_absl_are_read_where_it_is_imported(monkeypatch: Any) -> None:
+    """What libraries' tests define with absl can be asked for afterwards."""
+    read: list[tuple[list[str], bool]] = []
+
+    class Flags:
+        def is_parsed(self) -> bool:
+            return bool(read)
+
+        def __call__(self, argv: list[str], known_only: bool) -> None:
+            read.append((argv, known_only))
+
+    flags = types.ModuleType("absl.flags")
+    vars(flags)["FLAGS"] = Flags()
+    monkeypatch.setitem(sys.modules, "absl.flags", flags)
+    monkeypatch.setattr(sys, "argv", ["test.py", "--test_srcdir=x"])
+    for _ in range(2):
+        Config({}).parse_flags_with_absl()
+    assert read == [(["test.py", "--test_srcdir=x"], True)]
