@@ -201,7 +201,7 @@ def test_options_are_flags_of_absl(tmp_path: Path) -> None:
     assert subprocess.check_output(command, text=True) == "True 2 False 3 ['a']\n"
 
 
-def test_flags_of_absl_are_read_where_it_is_imported(monkeypatch: Any) -> None:
+def test_flags_of_absl_are_read_where_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """What libraries' tests define with absl can be asked for afterwards."""
     read: list[tuple[list[str], bool]] = []
 
