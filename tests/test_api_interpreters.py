@@ -125,6 +125,8 @@ def test_batches_and_placed_values() -> None:
 def test_bind_of_primitives_by_name() -> None:
     assert float(lax.mul_p.bind(3.0, 2.0)) == 6
     assert mj.jit(lambda x: lax.add_p.bind(x, x))(V).tolist() == [2, 4, 6]
+    assert int(lax.argmax_p.bind(V, axes=(0,), index_dtype=np.dtype(np.int32))) == 2
+    assert lax.bitcast_convert_type_p.bind(V, new_dtype=np.dtype(np.int32)).tolist() == V.view(np.int32).tolist()
     (ordered,) = lax.sort_p.bind(V[::-1], dimension=0, is_stable=True, num_keys=1)
     assert ordered.tolist() == [1, 2, 3]
     with pytest.raises(TypeError, match="add"):
@@ -198,3 +200,14 @@ def test_keys_are_keys() -> None:
     assert keys.dtype == key.dtype and keys.shape == (2,) and float(number) == pytest.approx(float(mj.random.normal(key)) + 1)
     rbg = mj.make_jaxpr(lambda k: mj.vmap(mj.random.key_data)(k))(mj.random.split(mj.random.key(0, impl="rbg"), 3))
     assert str(rbg.in_avals) == "[ShapedArray(key<rbg>[3])]"
+
+
+def test_params_have_jax_names() -> None:
+    def f(x: Any) -> Any:
+        return lax.argmin(x, 0, np.int32), lax.bitcast_convert_type(x, np.int32)
+
+    least, bits = mj.make_jaxpr(f)(V).jaxpr.eqns
+    assert least.params["axes"] == (0,) and "axis" not in least.params
+    assert bits.params == {"new_dtype": np.dtype(np.int32)}
+    assert [int(eqn.primitive.bind(V, **eqn.params)[0]) if eqn is bits else int(eqn.primitive.bind(V, **eqn.params))
+            for eqn in (least, bits)] == [0, int(V.view(np.int32)[0])]  # fmt: skip

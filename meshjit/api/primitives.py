@@ -18,6 +18,7 @@ from meshjit.trace import Argument, argument_of, as_operand, bind_program, user_
 from sharding.mesh import current_mesh
 
 PARAMS = {  # those of JAX's with other names there; the key is JAX's name of the op
+    "bitcast_convert_type": {"dtype": "new_dtype"},
     "broadcast_in_dim": {"dimensions": "broadcast_dimensions"},
     "conv_general_dilated": {"preferred": "preferred_element_type"},
     "convert_element_type": {"dtype": "new_dtype"},
@@ -33,6 +34,7 @@ PARAMS = {  # those of JAX's with other names there; the key is JAX's name of th
     "slice": {"start": "start_indices", "limit": "limit_indices"},
     "while": {"cond": "cond_jaxpr", "body": "body_jaxpr", "cond_consts": "cond_nconsts", "body_consts": "body_nconsts"},
 }
+_PLACES = frozenset(("argmax", "argmin"))  # along one axis, of which JAX makes a tuple, "axes"
 _ROUNDING = {"round_nearest_afz": 0, "round_nearest_even": 1}  # `lax.RoundingMethod`
 _SAME_SHAPES = frozenset("""
     add and atan2 clamp complex div eq ge gt le lt max min mul ne nextafter or pow rem select_n shift_left shift_right_arithmetic
@@ -49,6 +51,8 @@ def jax_params(eqn: Eqn) -> dict[str, Any]:
         del params["direction"]
     elif eqn.op.name == "dot_general":
         params["dimension_numbers"] = (params.pop("contract"), params.pop("batch"))
+    elif eqn.op.name in _PLACES:
+        params["axes"] = (params.pop("axis"),)
     elif eqn.op.name in _ROUNDING:
         params["rounding_method"] = _ROUNDING[eqn.op.name]
     return params
@@ -111,6 +115,8 @@ def _candidates(name: str, params: Mapping[str, Any]) -> Iterator[tuple[Op, dict
         return
     if name == "dot_general" and "dimension_numbers" in own:
         own["contract"], own["batch"] = own.pop("dimension_numbers")
+    if name in _PLACES and "axes" in own:
+        (own["axis"],) = own.pop("axes")
     rounding = own.pop("rounding_method", None)
     for op in REGISTRY.values():
         if NAMES.get(op.name, op.name) == name and _ROUNDING.get(op.name, rounding) == rounding:
