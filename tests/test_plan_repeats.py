@@ -8,11 +8,12 @@ import re
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit import tree
+from meshjit import lax, tree
 from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
@@ -366,3 +367,28 @@ def test_planning_sees_hardly_more_equations_of_more_layers(monkeypatch: pytest.
         return len(planned)
 
     assert count(32) < 1.5 * count(8)
+
+
+@pytest.mark.parametrize(
+    "specs", [(P(), P()), (P("x", "y"), P("x", "y")), (P("y"), P(None, "y", "x")), (P(None, "x"), P("x", None, "y"))]
+)
+def test_repeats_of_loops_and_branches_are_not_those_around_them(specs: Any) -> None:
+    """Their values have another rank; each Program counts its kinds from 0."""
+
+    def layers(x: Any) -> Any:
+        for _ in range(4):
+            a = mnp.tanh(x)
+            b = a * x
+            c, d = b + a, mnp.sin(b - x)
+            x = c * d + (d * c - b) * a
+        return x
+
+    def f(x: Any, w: Any) -> Any:
+        return layers(x), lax.fori_loop(0, 2, lambda i, w: layers(w), w), lax.cond(x[0, 0] > 0, layers, lambda v: v, x.sum(0))
+
+    mesh = mj.make_mesh((2, 4), ("x", "y"))
+    x, w = (np.linspace(-1, 1, n).astype(np.float32) for n in (32, 64))
+    x, w = x.reshape(8, 4), w.reshape(2, 8, 4)
+    placed = mj.jit(f, in_shardings=tuple(mj.NamedSharding(mesh, spec) for spec in specs))(x, w)
+    for result, expected in zip(placed, mj.jit(f)(x, w), strict=True):
+        np.testing.assert_allclose(np.asarray(result), np.asarray(expected), rtol=1e-5, atol=1e-6)

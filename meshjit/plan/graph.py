@@ -83,11 +83,11 @@ def flatten(
     numbers = {var: i for i, var in enumerate(variables)}
     rules, ties, same = _Rules(known or {}), list[tuple[int, ...]](), list[Same]()
     nodes = _Nodes(rules, numbers)
-    for part in programs_in(program):
+    for which, part in enumerate(programs_in(program)):
         at = {repeat.start: repeat for repeat in repeats(part)}
         for number, eqn in enumerate(part.eqns):
             if number in at:
-                same.append(_same_nodes(at[number], len(nodes), numbers))
+                same.append(_same_nodes(which, at[number], len(nodes), numbers))
             if eqn.op.regions is None:
                 nodes.entries.append(eqn)
             else:
@@ -104,10 +104,11 @@ def reseeded(flat: Flattened, program: Program, annotations: Annotations, mesh: 
     return dataclasses.replace(flat, graph=dataclasses.replace(flat.graph, seeds=seeds))
 
 
-def _same_nodes(repeat: Repeat, start: int, numbers: Mapping[Var, int]) -> Same:
+def _same_nodes(part: int, repeat: Repeat, start: int, numbers: Mapping[Var, int]) -> Same:
+    """Kinds are numbers of one Program, so they are told apart by the number of the part."""
     first = numbers[repeat.inner[0]]
     made, others = range(first, first + len(repeat.inner)), tuple([numbers[v] for v in repeat.outer])
-    return Same(repeat.kind, start, start + repeat.stop - repeat.start, made, others, repeat.escaping)
+    return Same((part, repeat.kind), start, start + repeat.stop - repeat.start, made, others, repeat.escaping)
 
 
 class _Rules(dict[Eqn, FactorRule]):
