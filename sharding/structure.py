@@ -16,7 +16,7 @@ from sharding.graph import Axes, Graph, Node, Repeat, Seed
 from sharding.propagation_state import Clash, NodeKey, State, Trail, VisitCache, VisitKind
 from sharding.spec import ShardingError
 
-FEWEST: Final = 3  # repeats of a kind: of two the second spares less than the first costs besides
+FEWEST: Final = 3  # repeats of a kind: with two, to remember the first costs more than the second saves
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from typing import TypeAlias
 
 from meshjit.core.access import Places, Same
 from meshjit.core.effects import is_pure
+from meshjit.core.op import Op, Params
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import access_of, goes_by_element, resized
-from meshjit.core.splat import element_of
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import multiply
-from meshjit.ops.base.constants import constant, scalar
+from meshjit.ops.base.constants import integer_of, scalar
 from meshjit.ops.collective.collectives import all_gather, axis_index
 from meshjit.ops.index.dynamic import dynamic_slice
 from meshjit.transform.dce import dce
@@ -41,15 +41,16 @@ def slice_operands(program: Program) -> Program:
 
 
 def _sliced(eqn: Eqn, here: Rewriter) -> Var | None:
-    """The slice of what lies in memory anyway, if that reads no more bytes, and what was made of it made again."""
+    """A slice of what lies in memory anyway, on which the ops in between are done again; None if that reads more bytes."""
     x, *starts = eqn.inputs
     ranges: Ranges = [
         None if n == m else (v, m) for v, n, m in zip(starts, x.shape, eqn.params["slice_sizes"], strict=True)
     ]
-    again: list[tuple[Eqn, TensorType]] = []  # what is made again, the last one first, and its part
-    while (maker := here.makers.get(x)) is not None and (before := _ranges_before(maker, ranges)) is not None:
-        again.append((maker, _type_of(x, ranges)))
-        (x,), ranges = maker.inputs, before
+    again: list[tuple[Op, Params]] = []  # what is done again, the last one first
+    while (maker := here.makers.get(x)) is not None and (before := _before(maker, ranges)) is not None:
+        ranges, params = before
+        again.append((maker.op, params))
+        (x,) = maker.inputs
     if not again or (maker is not None and goes_by_element(maker)):  # such a value may lie nowhere
         return None
     if maker is not None and _is_own_part(maker, ranges, here):
@@ -58,11 +59,13 @@ def _sliced(eqn: Eqn, here: Rewriter) -> Var | None:
         part = _slice(x, ranges)
     else:
         return None
-    return _made_again(part, again)
+    for op, params in reversed(again):
+        part = op(part, **params)
+    return part
 
 
-def _ranges_before(eqn: Eqn, ranges: Ranges) -> Ranges | None:
-    """What is read of the operand of a light equation for these elements of its result."""
+def _before(eqn: Eqn, ranges: Ranges) -> tuple[Ranges, Params] | None:
+    """What a light equation reads of its operand for these elements of its result, and the params with which it makes them."""
     if len(eqn.inputs) != 1 or len(eqn.outputs) != 1 or not goes_by_element(eqn) or not is_pure(eqn):
         return None
     (access,), (x,), (out,) = access_of(eqn), eqn.inputs, eqn.outputs
@@ -71,8 +74,8 @@ def _ranges_before(eqn: Eqn, ranges: Ranges) -> Ranges | None:
     before = _read(x, access.operands[0], out, ranges)
     if before is None or not any(before):
         return None
-    is_resizable = resized(eqn.op, eqn.params, (_type_of(x, before),), (_type_of(out, ranges),)) is not None
-    return before if is_resizable else None
+    params = resized(eqn.op, eqn.params, (_type_of(x, before),), (_type_of(out, ranges),))
+    return None if params is None else (before, params)
 
 
 def _read(x: Var, places: Sequence[Places], out: Var, ranges: Ranges) -> Ranges | None:
@@ -99,14 +102,6 @@ def _slice(x: Var, ranges: Ranges) -> Var:
     return dynamic_slice(x, *starts, slice_sizes=_type_of(x, ranges).shape)
 
 
-def _made_again(part: Var, eqns: Sequence[tuple[Eqn, TensorType]]) -> Var:
-    for eqn, type in reversed(eqns):
-        params = resized(eqn.op, eqn.params, (part.type,), (type,))
-        assert params is not None
-        part = eqn.op(part, **params)
-    return part
-
-
 def _is_own_part(gather: Eqn, ranges: Ranges, here: Rewriter) -> bool:
     """Whether these elements are what the device itself gave to be gathered."""
     if gather.op is not all_gather:
@@ -120,4 +115,4 @@ def _is_own_part(gather: Eqn, ranges: Ranges, here: Rewriter) -> bool:
         return False
     index, size = [here.makers.get(v) for v in start.inputs]
     is_index = index is not None and index.op is axis_index and index.params["axes"] == gather.params["axes"]
-    return is_index and size is not None and size.op is constant and element_of(size.params["value"]) == taken[1]
+    return is_index and size is not None and integer_of(size) == taken[1]
