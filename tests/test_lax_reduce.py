@@ -87,3 +87,14 @@ def test_extremes_of_complex_numbers(extreme: Any, dims: tuple[int, ...], shape:
     for reduced in (lax.reduce, mj.jit(lambda a, b, f, d: lax.reduce(a, b, f, d), static_argnums=(2, 3))):
         result = np.asarray(reduced(x, start, extreme, dims))
         assert result.dtype == np.complex64 and (result == expected).all()
+
+
+@pytest.mark.parametrize("largest", [mnp.max, lambda x: lax.reduce_max(x, (0,))])
+def test_the_derivative_of_a_complex_extreme_is_that_of_the_element(largest: Any) -> None:
+    """Elements with the same real part are no ties; equal ones share the derivative."""
+    x = np.array([1j, 2 + 1j, 2 - 1j], np.complex64)
+    for part in (mnp.real, mnp.imag):
+        expected = [0, 1, 0] if part is mnp.real else [0, -1j, 0]
+        np.testing.assert_array_equal(mj.grad(lambda x, part=part: part(largest(x)))(x), expected)
+    np.testing.assert_array_equal(mj.grad(lambda x: mnp.real(largest(x)))(x[[1, 1, 0]]), [0.5, 0.5, 0])
+    assert complex(mnp.max(np.array([np.inf + 1j, np.inf - 1j, 0], np.complex64))) == complex(np.inf, 1)

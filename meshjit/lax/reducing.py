@@ -29,6 +29,9 @@ from meshjit.trace import bind, line_of, user_source
 from meshjit.trees import WORDS as tree
 
 
+_EXTREME_OF = {"reduce_max": mnp.max, "reduce_min": mnp.min}
+
+
 def _reduction(op: str) -> Any:
     def function(operand: Any, axes: Sequence[int]) -> Any:
         operand = asarray(operand)
@@ -41,7 +44,10 @@ def _reduction(op: str) -> Any:
             raise TypeError(
                 f"lax.{op} takes booleans and integers, got {dtype_of(operand)}\n  at {line_of(user_source())}\n  fix: x != 0"
             )
-        return bind(ops(op), operand, axes=dims_from_front(op, axes, len(shape_of(operand))))
+        axes = dims_from_front(op, axes, len(shape_of(operand)))
+        if op in _EXTREME_OF and dtype_of(operand).kind == "c":  # which one op has no order of
+            return _EXTREME_OF[op](operand, axes, initial=-np.inf if op == "reduce_max" else np.inf)
+        return bind(ops(op), operand, axes=axes)
 
     function.__name__ = op
     function.__doc__ = f"`jax.lax.{op}`: over `axes`, in the operand's dtype."
@@ -74,7 +80,8 @@ def _place_of(op: str, operand: Any, axis: Any, index_dtype: Any) -> Any:
         raise ValueError(f"lax.{op}: index_dtype is None\n  at {line_of(user_source())}\n  fix: np.int32")
     dim = dim_from_front(op, axis, len(shape_of(operand)))
     check_not_empty(op, shape_of(operand), dim)
-    return bind(ops(op), operand, axis=dim, index_dtype=canonical(np.dtype(index_dtype), config.enable_x64))
+    kind = canonical(np.dtype(index_dtype), config.enable_x64)
+    return bind(ops(op), operand, axis=dim, index_dtype=kind, weak_type=False)
 
 
 def _monoids() -> dict[Any, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.api.putting import ShapeDtypeStruct, device_put
 from meshjit.config import config
-from meshjit.core.promotion import canonical
+from meshjit.core.promotion import canonical, promote
 from meshjit.core.types import TensorType, is_float
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import as_dtype, count_of, diagonal_number, shape_tuple
@@ -269,7 +269,17 @@ def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Any:
     """`numpy.logspace`: base ** linspace(start, stop)."""
-    return cast(ufuncs.power(base, linspace(start, stop, num, endpoint, axis=axis)), _dtype(dtype))
+    (start, stop), _ = promoted(*_no_coarser_than(dtype, start, stop), inexact=True)
+    kind = dtype_of(start) if dtype is None else _dtype(dtype)
+    return cast(ufuncs.power(base, linspace(start, stop, num, endpoint, axis=axis)), kind)
+
+
+def _no_coarser_than(dtype: Any, *xs: Any) -> tuple[Any, ...]:
+    """Numbers in a dtype in which a result of `dtype` loses nothing; as they are without one."""
+    if dtype is None:
+        return xs
+    kind = float_of(_dtype(dtype))
+    return tuple(cast(x, promote([(float_of(dtype_of(x)), False), (kind, False)])[0]) for x in xs)
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
@@ -342,7 +352,7 @@ def meshgrid(*xs: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """`numpy.geomspace`: from start to stop by one factor. Both have one sign, or either is complex."""
-    (start, stop), _ = promoted(start, stop, inexact=True)
+    (start, stop), _ = promoted(*_no_coarser_than(dtype, start, stop), inexact=True)
     dtype = dtype_of(start) if dtype is None else _dtype(dtype)
     sign = ufuncs.sign(start)
     first, last = (log10(ufuncs.true_divide(x, sign)) for x in (start, stop))

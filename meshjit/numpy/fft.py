@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.splat import splat
-from meshjit.core.types import is_float
+from meshjit.core.types import is_float, kind_of
 from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota, placed
 from meshjit.numpy.places import counted, place_dtype
-from meshjit.numpy.promote import asarray, cast, dtype_of, float_of, lifted, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import asarray, cast, concrete, dtype_of, float_of, lifted, normal_axis, ops, promoted, shape_of
 from meshjit.numpy.rearranging import roll
 from meshjit.numpy.shaping import slice_in_dim
 from meshjit.trace import bind, line_of, user_source
@@ -256,17 +256,27 @@ def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None)
 
 
 def _frequencies(name: str, n: Any, d: Any, places: Any, dtype: Any) -> Any:
-    if not isinstance(n, int | np.integer) or not isinstance(d, int | float | np.number) or n < 1:
+    """The spacing may be an array of no dims, traced or not."""
+    is_count = _is_one(n, "biu") and concrete(n, f"{name}: n is the result's extent", "an int") >= 1
+    if not is_count or not _is_one(d, "biuf"):
         raise ValueError(
             f"{name}: n must be an int of at least 1 and d a number, got n={n!r}, d={d!r}\n  at {line_of(user_source())}"
         )
     kind = float_of(np.dtype(np.int64)) if dtype is None else np.dtype(dtype)
     if not is_float(kind):
         raise ValueError(f"{name}: dtype must be floating, got {kind}\n  at {line_of(user_source())}")
+    if not isinstance(d, int | float | np.number):
+        return ufuncs.true_divide(places(kind), ufuncs.multiply(cast(d, kind), float(int(n))))
     with np.errstate(over="ignore"):
         step = np.asarray(int(n) * float(d)).astype(kind)
     # XLA multiplies by the reciprocal of a divisor that it knows, which rounds twice.
     return ufuncs.true_divide(places(kind), bind(ops("optimization_barrier"), step))
+
+
+def _is_one(x: Any, kinds: str) -> bool:
+    """Whether it is one number of these kinds."""
+    is_number = isinstance(x, int | float | np.number) or hasattr(x, "dtype")
+    return is_number and shape_of(x) == () and kind_of(dtype_of(x)) in kinds
 
 
 def _signed(n: Any) -> Any:

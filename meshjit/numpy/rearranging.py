@@ -47,7 +47,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
 
     Traced numbers need total_repeat_length, the result's extent: what is longer is cut, what is missing is filled with
     the last element."""
-    a = ravel(a) if axis is None else asarray(a)
+    a = asarray(a) if shape_of(a) and axis is not None else ravel(a)
     shape = shape_of(a)
     dim = normal_axis(0 if axis is None else axis, len(shape))
     if shape_of(repeats) in ((), (1,)) and total_repeat_length is None and not isinstance(repeats, int | np.integer):

@@ -121,7 +121,7 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
         if dtype_of(a).kind == "c":
             a = a if where is None else ufuncs.where(where, a, cast(initial, dtype_of(a)))
             if any(shape_of(a)[d] == 0 for d in axes):
-                return broadcast_to(cast(initial, dtype_of(a)), _left(shape_of(a), axes, keepdims))
+                return lifted(broadcast_to(cast(initial, dtype_of(a)), _left(shape_of(a), axes, keepdims)))
             result = _complex_extreme(function, a, axis, keepdims, highest)
         else:
             identity = identity_element("max" if highest else "min", dtype_of(a))
@@ -140,6 +140,8 @@ def _complex_extreme(extreme: Any, x: Any, axis: Any, keepdims: bool, highest: b
     real = extreme(parts[0], axis, keepdims=True)
     imag = extreme(ufuncs.where(ufuncs.equal(parts[0], real), parts[1], least), axis, keepdims=True)
     imag = ufuncs.where(ufuncs.isnan(real), np.nan, imag)
+    chosen = ufuncs.logical_and(ufuncs.equal(parts[0], real), ufuncs.equal(parts[1], imag))  # which alone have a derivative
+    real = ufuncs.where(ufuncs.isnan(imag), real, extreme(ufuncs.where(chosen, parts[0], least), axis, keepdims=True))
     result = bind(ops("complex"), *(cast(part, parts[0].dtype) for part in (real, imag)))
     axes = normal_axes(without_names(axis)[1], len(shape_of(x)))
     return result if keepdims else reshape(result, _left(shape_of(x), axes))
@@ -195,7 +197,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     """`numpy.average`; weights have the shape of x or, with one axis, are a vector along it."""
     if weights is None:
         result = mean(a, axis=axis, keepdims=keepdims)
-        total = np.asarray(_count(a, axis), dtype_of(result))
+        total = lifted(np.asarray(_count(a, axis), dtype_of(result)))
     else:
         (a, weights), _ = promoted(a, weights, inexact=True)
         weights = _weights_like(a, axis, weights)
@@ -288,11 +290,11 @@ def _arg(op: str) -> Any:
         rank = len(shape_of(a))
         if axis is None:
             check_not_empty(op, (a.size,), 0)
-            flat = bind(ops(op), ravel(a), axis=0, index_dtype=index_dtype())
+            flat = bind(ops(op), ravel(a), axis=0, index_dtype=index_dtype(), weak_type=False)
             return reshape(flat, (1,) * rank) if keepdims else flat
         axis = normal_axis(axis, rank)
         check_not_empty(op, shape_of(a), axis)
-        result = bind(ops(op), a, axis=axis, index_dtype=index_dtype())
+        result = bind(ops(op), a, axis=axis, index_dtype=index_dtype(), weak_type=False)
         return expand_dims(result, axis) if keepdims else result
 
     function.__name__ = op
@@ -306,7 +308,7 @@ argmax, argmin = _arg("argmax"), _arg("argmin")
 def _cumulative(op: str) -> Any:
     def function(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
         no_out(op, out)
-        a = ravel(a) if axis is None else asarray(a)
+        a = asarray(a) if shape_of(a) and axis is not None else ravel(a)  # of a number too there is one sum
         kind = index_dtype() if dtype_of(a) == np.bool_ else dtype_of(a)
         kind = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else kind
         counted = cast(ufuncs.truth(a), np.int32) if kind == np.bool_ else cast(a, kind)

@@ -15,6 +15,7 @@ from meshjit.numpy.promote import (
     broadcast_shapes,
     broadcast_to,
     cast,
+    concrete,
     lifted,
     no_out,
     normal_axes,
@@ -258,7 +259,8 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     shape = shape_of(ary)
     axis = normal_axis(axis, len(shape))
     extent = shape[axis]
-    if isinstance(indices_or_sections, int | np.integer):
+    if not shape_of(indices_or_sections):
+        indices_or_sections = _parts(indices_or_sections)
         if indices_or_sections <= 0:
             raise ValueError(
                 f"split: the number of parts must be positive, got {indices_or_sections}\n  at {line_of(user_source())}"
@@ -271,6 +273,13 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         return array_split(ary, indices_or_sections, axis)
     bounds = [0, *(min(max(int(i) + (extent if i < 0 else 0), 0), extent) for i in indices_or_sections), extent]
     return [slice_in_dim(ary, a, max(a, b), axis=axis) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _parts(count: Any) -> int:
+    """How many parts; TypeError for what is no integer, or traced."""
+    if not isinstance(count, int | np.integer):
+        count = concrete(count, "the number of parts is that of the results", "an int")[()]
+    return shape_tuple((count,), unknown=True)[0]
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
@@ -287,9 +296,9 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """`numpy.array_split`: like split, with parts that differ by one where the extent does not divide."""
-    if not isinstance(indices_or_sections, int | np.integer):
+    if shape_of(indices_or_sections):
         return split(ary, indices_or_sections, axis)
-    sections = int(indices_or_sections)
+    sections = _parts(indices_or_sections)
     axis = normal_axis(axis, len(shape_of(ary)))
     extent = shape_of(ary)[axis]
     each, more = divmod(extent, sections)

@@ -194,7 +194,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         raise TypeError(f"bincount takes integers, got {dtype_of(x)}\n  at {line_of(user_source())}")
     if length is None:
         numbers = concrete(x, "bincount needs the largest number to know the result's extent", "bincount(x, length=...)")
-        length = max(int(numbers.max(initial=-1)) + 1, minlength)
+        length = max(int(numbers.max(initial=0)) + 1 if numbers.size else 0, minlength)
     weights = np.ones((), index_dtype()) if weights is None else asarray(weights)
     x = ufuncs.maximum(x, 0) if dtype_of(x) != np.bool_ else cast(x, np.int32)
     return IndexUpdater(zeros((length,), dtype_of(weights)))[x].add(broadcast_to(weights, shape_of(x)), mode="drop")

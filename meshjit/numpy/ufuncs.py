@@ -419,16 +419,16 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Any:  # noqa: 
 
 
 def real(x: Any) -> Any:
-    x = lifted(x)
-    return bind(ops("real"), x) if dtype_of(x).kind == "c" else x
+    operand, type, weak = value(x)
+    return bind(ops("real"), operand, weak_type=weak) if type.dtype.kind == "c" else lifted(x)
 
 
 def imag(x: Any) -> Any:
     """The imaginary part; zeros for real arrays."""
     x, type, weak = value(x)
     if type.dtype.kind == "c":
-        return bind(ops("imag"), x)
-    return exactly(broadcast_to(np.zeros((), type.dtype), type.shape), type.dtype, weak)
+        return bind(ops("imag"), x, weak_type=weak)
+    return lifted(exactly(broadcast_to(np.zeros((), type.dtype), type.shape), type.dtype, weak))
 
 
 def conjugate(x: Any) -> Any:

@@ -359,6 +359,17 @@ def _corners() -> Iterator[str]:
         np.unique(np.array([1+1j, complex(0, np.nan), 1], np.complex64)); np.unique(np.array([np.nan, np.nan])); np.unique(np.array([-0.0, 0.0]));
         np.unique(np.array([1+1j, complex(0, np.nan), 1, complex(np.nan, 0), complex(np.nan, np.nan)], np.complex64), return_counts=True)
     """)
+    yield from (f"np.{name}({x})" for name in ("real", "imag") for x in ("4", "2.5", "4j", "np.uint8(4)", "s"))
+    yield from _split("""
+        np.argmin(3); np.argmax(3, keepdims=True); np.nanargmax(3); np.cumsum(3, 0); np.cumprod(2.5, -1); np.nancumsum(2.5, -1); np.nancumprod(3, 0);
+        np.bincount(i[1:, :2].astype(np.uint32)[0]); np.bincount(w - 5); np.bincount(b[0]); np.bincount(b[0, :0]); np.bincount(w[:0]); np.bincount(w[:0], minlength=2);
+        np.array_split(v, np.int32(3)); np.split(w, np.array(2)); np.vsplit(f, np.array(2, np.uint8)); np.average(f, returned=True); np.average(f, 0, returned=True);
+        np.logspace(h[0], 2.0, 4); np.logspace(h[0], 2.0, 4, dtype=np.float32); np.logspace(0, 1, 4, dtype=np.int32); np.logspace(1j, 2, 3);
+        np.logspace(np.float16(1), s, 3); np.logspace(h[0, 0], 1, 3, dtype=np.complex64); np.logspace(1, 2, 3, base=h[1, 0]); np.logspace(i[0], 2, 3);
+        np.geomspace(h[1, 0], 100, 4, dtype=np.float32); np.geomspace(1, h[1, 1], 4, dtype=np.complex64); lax.reduce_max(c, (0,)); lax.reduce_min(c, (0, 1));
+        lax.reduce_max(c[:0], (0,)); lax.reduce_min(c[:0], (0,)); np.max(c[:0], 0, initial=1); lax.argmax(w, 0, np.int32); np.repeat(3, 4, 0); np.repeat(s, 2, -1);
+        np.fft.fftfreq(w[2], s); np.fft.rfftfreq(np.int32(4), f[0, 2] - f[0, 1]); np.fft.fftfreq(5, i[1, 1], dtype=np.float16)
+    """)
     yield from (f"np.rollaxis(t, {axis}, {start})" for axis in (0, 1, -1) for start in (-3, -2, -1, 0, 1, 2, 3))
     yield from _split("""
         np.cov(v[None], rowvar=False); np.cov(v, rowvar=False); np.cov(v, v + w, rowvar=False); np.cov(np.zeros((3, 0))); np.cov(np.zeros((0, 3)));
