@@ -28,7 +28,6 @@ from meshjit.ops.base.identity_elements import identity_element
 from meshjit.trace import bind, line_of, user_source
 from meshjit.trees import WORDS as tree
 
-
 _EXTREME_OF = {"reduce_max": mnp.max, "reduce_min": mnp.min}
 
 
