@@ -12,7 +12,7 @@ from meshjit.core.types import bits_of
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import as_dtype
 from meshjit.numpy.creation import zeros
-from meshjit.numpy.promote import apply, asarray, cast, dtype_of, lifted, ops, shape_of
+from meshjit.numpy.promote import apply, asarray, cast, dtype_of, exactly, lifted, ops, shape_of
 from meshjit.numpy.reductions import sum as total
 from meshjit.numpy.shaping import concatenate, expand_dims, flip, moveaxis, ravel, reshape, slice_in_dim, stack
 from meshjit.trace import bind, line_of, user_source
@@ -21,6 +21,8 @@ from meshjit.trace import bind, line_of, user_source
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     """The same bits as another dtype; a narrower one adds a last dim, a wider one takes it away."""
     operand, dtype = asarray(operand), canonical(as_dtype(new_dtype), config.enable_x64)
+    if dtype == dtype_of(operand):  # booleans and complex numbers, too
+        return lifted(exactly(operand, dtype))
     wide, narrow = bits_of(dtype_of(operand)), bits_of(dtype)
     if wide == narrow:
         return bind(ops("bitcast_convert"), operand, dtype=dtype, weak_type=False)

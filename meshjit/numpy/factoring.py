@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import tril
-from meshjit.numpy.promote import broadcast_shapes, broadcast_to, dtype_of, ops, promoted, shape_of
+from meshjit.numpy.promote import broadcast_shapes, broadcast_to, cast, dtype_of, ops, promoted, shape_of
 from meshjit.numpy.shaping import expand_dims, moveaxis, reshape, squeeze, swapaxes
 from meshjit.trace import bind, line_of, user_source
 
@@ -97,8 +97,12 @@ def lu(x: Any) -> tuple[Any, Any, Any]:
 def triangular_solve(
     name: str, a: Any, b: Any, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
 ) -> Any:
-    """x with op(A) x = b, or x op(A) = b. `b` is a matrix or, with one dim less than `a`, a vector."""
-    a, b = matrices(name, a, b, square=True)
+    """x with op(A) x = b, or x op(A) = b. `b` is a matrix or, with one dim less than `a`, a vector. Numbers of 16 bits are solved
+    for in float32."""
+    a, b = matrices(name, a, b, square=True, narrow=True)
+    if (narrow := dtype_of(a)).itemsize < 4:
+        wide = (cast(a, np.float32), cast(b, np.float32))
+        return cast(triangular_solve(name, *wide, left_side, lower, transpose_a, conjugate_a, unit_diagonal), narrow)
     shape, rhs_shape = shape_of(a), shape_of(b)
     is_vector = len(rhs_shape) == len(shape) - 1
     b = expand_dims(b, -1 if left_side else -2) if is_vector else b

@@ -91,7 +91,7 @@ def solve_triangular(
     del overwrite_b, debug, check_finite
     if trans not in _TRANS:
         raise ValueError(f"solve_triangular: trans is {trans!r}; write 0, 1 or 2\n  at {line_of(user_source())}")
-    a, b = matrices("solve_triangular", a, b, square=True)
+    a, b = matrices("solve_triangular", a, b, square=True, narrow=True)
     is_vector = len(shape_of(b)) == 1
     b = expand_dims(b, -1) if is_vector else b
     batch = np.broadcast_shapes(shape_of(a)[:-2], shape_of(b)[:-2])

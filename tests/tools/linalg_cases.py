@@ -123,7 +123,7 @@ def _linalg() -> Iterator[str]:
              "left_side=True, conjugate_a=True, lower=True", "left_side=True, unit_diagonal=True")  # fmt: skip
     for (a, b), how in itertools.product((("q", "q * 2"), ("t + 2.5 * np.eye(2)", "t * 1.0"), ("c[:, :2] + np.eye(2)", "c[:, 1:]")), flags):
         yield f"lax.linalg.triangular_solve({a}, {b}, {how})"
-    yield from ("lax.linalg.triangular_solve(q, v[:3], left_side=True)", "lax.linalg.triangular_solve(q, f)",
+    yield from ("lax.linalg.triangular_solve(q, v[:3], left_side=True)", "lax.linalg.triangular_solve(q, f)", "lax.linalg.triangular_solve(h[:, :2], h, left_side=True, lower=True)",
                 "lax.linalg.lu_pivots_to_permutation(np.array([1, 1, 2]), 4)",
                 "lax.linalg.lu_pivots_to_permutation(np.array([[2, 2], [0, 1]]), 3)")  # fmt: skip
 
@@ -164,7 +164,9 @@ def _scipy() -> Iterator[str]:
         "scipy.linalg.qr(f, mode='r')", "scipy.linalg.solve_triangular(q, v[:3])", "scipy.linalg.lu_solve(scipy.linalg.lu_factor(q), v[:3])",
         "scipy.linalg.block_diag(f, 3, v)", "scipy.linalg.block_diag(i, j)", "scipy.linalg.toeplitz(v)", "scipy.linalg.toeplitz(v, f[0])",
         "scipy.linalg.toeplitz(c[0])", "scipy.linalg.hankel(v)", "scipy.linalg.hankel(v, f[0])", "scipy.linalg.det(q)",
-        "scipy.linalg.cho_solve((np.eye(2) * 2, True), v[:2])",
+        "scipy.linalg.cho_solve((np.eye(2) * 2, True), v[:2])", "scipy.linalg.solve_triangular(h[:, :2], h, lower=True)",
+        "scipy.linalg.solve_triangular(f.astype(np.float16)[:, 1:] + np.eye(2, dtype=np.float16), v[:2].astype(np.float16))",
+        "scipy.linalg.cho_solve((h[:, :2], True), h)",
     )  # fmt: skip
 
 

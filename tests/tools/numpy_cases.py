@@ -368,6 +368,7 @@ def _corners() -> Iterator[str]:
         np.logspace(np.float16(1), s, 3); np.logspace(h[0, 0], 1, 3, dtype=np.complex64); np.logspace(1, 2, 3, base=h[1, 0]); np.logspace(i[0], 2, 3);
         np.geomspace(h[1, 0], 100, 4, dtype=np.float32); np.geomspace(1, h[1, 1], 4, dtype=np.complex64); lax.reduce_max(c, (0,)); lax.reduce_min(c, (0, 1));
         lax.reduce_max(c[:0], (0,)); lax.reduce_min(c[:0], (0,)); np.max(c[:0], 0, initial=1); lax.argmax(w, 0, np.int32); np.repeat(3, 4, 0); np.repeat(s, 2, -1);
+        lax.bitcast_convert_type(b, bool); lax.bitcast_convert_type(c, np.complex64); lax.bitcast_convert_type(3, np.int32);
         np.fft.fftfreq(w[2], s); np.fft.rfftfreq(np.int32(4), f[0, 2] - f[0, 1]); np.fft.fftfreq(5, i[1, 1], dtype=np.float16)
     """)
     yield from (f"np.rollaxis(t, {axis}, {start})" for axis in (0, 1, -1) for start in (-3, -2, -1, 0, 1, 2, 3))
