@@ -42,6 +42,7 @@ from meshjit.transform.rewriting import Rewriter, everywhere, rewrite
 from sharding.graph import Seed
 from sharding.mesh import AbstractMesh
 from sharding.propagation import propagate
+from tests.tools.laws import check_law
 
 MESH = AbstractMesh((4, 2), ("x", "y"))
 SPECS = (P("x", "y"), P("y", "x"), P("x", None), P(None, "y"), P(None, None), None)
@@ -217,6 +218,25 @@ def test_local_programs_are_the_same_as_without_copying(seed: int, worth: int, m
     assert verify(local) and (worth == 0 or not calls(local))
     monkeypatch.setattr(copy_repeats, "repeats", lambda program: ())
     assert print_program(written_out(local), sources=True) == print_program(partition(plan), sources=True)
+
+
+@pytest.mark.parametrize("worth", [0, 10**9], ids=["called", "copied"])
+def test_constants_from_outside_are_made_again_with_their_own_numbers(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The equations between two constants are alike, which read the one before them."""
+
+    def power(x: Any, y: Any) -> Any:
+        result = mnp.ones_like(x)
+        for bit in range(8):
+            result = mnp.where((y >> bit) & 1 != 0, result * x, result)
+            x = x * x
+        return result
+
+    monkeypatch.setattr(bodies, "WORTH", worth)
+    program = traced(power, ["i32[1,6]", "i32[1,6]"])
+    assert len({repeat.kind for repeat in repeats(program)}) < len(repeats(program))
+    x, y = np.array([[6, 4, 6, 1, 4, 3]], np.int32), np.array([[6, 2, 5, 6, 5, 4]], np.int32)
+    for spec in (P("x"), P("x", "y"), P(None, "x")):
+        check_law(program, MESH, [spec, spec], [None], [x, y])
 
 
 def calls(program: Program) -> int:
