@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
-from meshjit.core.promotion import refuse_conversion
+from meshjit.core.promotion import promote, refuse_conversion
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import (
@@ -77,7 +77,8 @@ class IndexUpdate:
 
     @takes_out_sharding
     def subtract(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
-        return _updated(self.x, self.index, ufuncs.negative(_new_elements(values, self.x)), "add", mode, hints)
+        negative = ufuncs.negative(exactly(values, _common_dtype(self.x, values)))
+        return _updated(self.x, self.index, negative, "add", mode, hints)
 
     @takes_out_sharding
     def multiply(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
@@ -143,6 +144,16 @@ def _check_hints(method: str, hints: dict[str, Any]) -> None:
             raise TypeError(f".at[...].{method}: there is no argument {name!r}, only {names}\n  at {line_of(user_source())}")
 
 
+def _common_dtype(x: Any, values: Any) -> Any:
+    """In which elements are combined: the sum of an i32 and 2.7 is cut off, not 2.7. Under numpy_dtype_promotion="strict" values
+    have to be of x's dtype."""
+    infos = [(type.dtype, weak) for _, type, weak in (value(x), value(values, "values"))]
+    if config.numpy_dtype_promotion == "strict":
+        refuse_conversion(infos[1:], infos[0][0])
+        return infos[0][0]
+    return promote(infos)[0]
+
+
 def _new_elements(values: Any, x: Any) -> Any:
     """The values in x's dtype, which under numpy_dtype_promotion="strict" they have to be of."""
     if config.numpy_dtype_promotion == "strict":
@@ -153,7 +164,10 @@ def _new_elements(values: Any, x: Any) -> Any:
 
 def _updated_in_ops(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
     _check_hints({"mul": "multiply"}.get(kind, kind), hints)
-    x = asarray(x)
+    x, type, weak = value(x)
+    common = type.dtype if kind == "set" else _common_dtype(x, values)
+    if common != type.dtype:
+        return exactly(_updated_in_ops(exactly(x, common), index, values, kind, mode, hints), type.dtype, weak)
     parts = index if isinstance(index, tuple) else (index,)
     values = _new_elements(values, x)
     if len(parts) == 1 and isinstance(parts[0], Tracer) and is_mask(parts[0]) and not shape_of(values):

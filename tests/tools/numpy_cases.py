@@ -368,6 +368,8 @@ def _corners() -> Iterator[str]:
         np.logspace(np.float16(1), s, 3); np.logspace(h[0, 0], 1, 3, dtype=np.complex64); np.logspace(1, 2, 3, base=h[1, 0]); np.logspace(i[0], 2, 3);
         np.geomspace(h[1, 0], 100, 4, dtype=np.float32); np.geomspace(1, h[1, 1], 4, dtype=np.complex64); lax.reduce_max(c, (0,)); lax.reduce_min(c, (0, 1));
         lax.reduce_max(c[:0], (0,)); lax.reduce_min(c[:0], (0,)); np.max(c[:0], 0, initial=1); lax.argmax(w, 0, np.int32); np.repeat(3, 4, 0); np.repeat(s, 2, -1);
+        i.at[0].add(2.7); i.at[0, :2].min(np.array([-3.5, 300.0])); i.at[np.array([0, 1]), 1].multiply(f[:, 2]); u.at[np.array([0, 1])].subtract(2.5);
+        u.at[0].max(i[0]); h.at[0].add(g[0]); b.at[0].subtract(0.5); b[0].at[np.array([0, 0, 1])].add(0.5); i.at[::2].set(2.7); i.at[i > 0].add(0.5);
         lax.bitcast_convert_type(b, bool); lax.bitcast_convert_type(c, np.complex64); lax.bitcast_convert_type(3, np.int32);
         np.fft.fftfreq(w[2], s); np.fft.rfftfreq(np.int32(4), f[0, 2] - f[0, 1]); np.fft.fftfreq(5, i[1, 1], dtype=np.float16)
     """)
