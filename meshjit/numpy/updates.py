@@ -26,7 +26,7 @@ from meshjit.numpy.indexing import (
     sliced,
 )
 from meshjit.numpy.places import counted, iota_dtype, known_places, place_dtype
-from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of, value
+from meshjit.numpy.promote import broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of, value
 from meshjit.numpy.quick.indexing import quick_update
 from meshjit.numpy.shaping import flip, moveaxis, reshape
 from meshjit.ops.slicing.update_slice import is_most
