@@ -71,6 +71,34 @@ def test_the_bound_is_below_the_optimum_whatever_the_layers(layers: int, shape: 
     assert bound_on(draft, {}, least, EFFORT) > 0.9 * least
 
 
+def curved(*arguments: Any) -> Any:
+    """The same with more to keep for the backward pass."""
+    *weights, x = arguments
+
+    def loss(weights: Any) -> Any:
+        y = x
+        for w in weights:
+            y = y + nn.gelu(mnp.dot(y, w))
+        return mnp.mean(y * y)
+
+    return tuple([w - g for w, g in zip(weights, mj.grad(loss)(weights), strict=True)])
+
+
+@pytest.mark.parametrize(("share", "fits"), [(0.8, True), (0.3, False)])
+def test_what_computes_again_is_measured_by_plans_without_a_limit(share: float, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the work alone. So it is where nothing fits, and where no plan of the search fits without."""
+    monkeypatch.setattr(small, "SMALL", 0)
+    program = traced(curved, ["f32[512, 512]"] * 2 + ["f32[65536, 512]"])
+    mesh = AbstractMesh((8,), ("x",), abstract_device=CHIP)
+    free = searched(drafted(program, mesh), effort=EFFORT).plan()
+    assert free.optimum is not None and free.optimum.is_optimal and free.cost is not None
+    search = searched(drafted(program, mesh, memory=share * free.cost.peak_bytes), effort=EFFORT)
+    optimum = search.plan().optimum
+    assert optimum is not None and search.chosen.computes_again and search.fits == fits
+    assert search.least_work < 0.9 * optimum.bound and optimum.bound == pytest.approx(free.optimum.seconds)
+    assert 0 < optimum.gap < 1
+
+
 def near_the_best(search: Search) -> float:
     """Seconds of a plan that is cheap; no bound is above it."""
     search.descents()

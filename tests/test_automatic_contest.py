@@ -74,6 +74,17 @@ def test_each_way_alone_is_no_better_than_all_together(mesh: AbstractMesh, effor
     assert searches[at].chosen.plan.cost == plan.cost
 
 
+def test_a_way_of_which_no_plan_fits_is_proved_to_have_none_once_another_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its proof was said not to be needed before any plan was there, and the work alone bounded all of them."""
+    monkeypatch.setattr(small, "SMALL", 0)
+    program = traced(tokens, ["f32[3, 2, 512]", "f32[512, 2000]"])
+    alone = Search(drafted(program, BOTH), {}, effort=1e8).plan().optimum
+    searches = [Search(drafted(program, BOTH, memory=memory), {}, effort=1e8) for memory in (1.0, 1e12)]
+    at, plan = best_of(searches)
+    assert at == 1 and searches[0].best is None and searches[0].leanest is not None
+    assert plan.optimum is not None and alone is not None and alone.is_optimal and plan.optimum.bound == pytest.approx(alone.bound)
+
+
 def test_what_is_late_is_left_to_the_first_way() -> None:
     """Its plan is there, whatever the time, and its bound is that of the work alone."""
     program = traced(tokens, ["f32[3, 2, 512]", "f32[512, 2000]"])

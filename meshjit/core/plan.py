@@ -155,7 +155,10 @@ class Optimum:
 
 
 # What bounds are of, docs/automatic.md, "What is chosen from".
-COMPARED: Final = "of plans over whole axes; loops in blocks, and rewrites of some equations, are tried on the chosen one alone"
+COMPARED: Final = (
+    "of plans over whole axes that compute nothing again; loops in blocks, and rewrites of some equations, are tried on the chosen one"
+    " alone"
+)
 
 
 def _searched(name: str, optimum: Optimum) -> Decision:

@@ -40,6 +40,11 @@ class Candidate:
     draft: Draft | None = None
     refined_by: Refinement = ""
 
+    @property
+    def computes_again(self) -> bool:
+        """Whether the plan computes something again to fit, so that no bound is one of plans like it."""
+        return any(trial.kind == "compute" and trial.is_accepted for trial in self.plan.trials)
+
     def is_better_than(self, other: Candidate, memory: float) -> bool:
         over, others = (max(0.0, each.peak - memory) for each in (self, other))
         return over < others or (over == others and self.seconds < other.seconds)

@@ -47,8 +47,9 @@ def _prove(searches: Sequence[Search]) -> None:
     """A round of each proof; then of that whose bound is the least, for a better plan is most likely there."""
     left = sorted(searches, key=lambda search: search.quickest)
     while left:
+        for search in left:
+            search.rival = _least(searches)
         search = min(left, key=lambda search: search.proved)
-        search.rival = _least(searches)
         if not search.prove(ROUND if len(left) > 1 else math.inf):
             left.remove(search)
 

@@ -31,6 +31,7 @@ class Made:
         self.best: Candidate | None = None  # of plans that fit
         self.leanest: Candidate | None = None  # of those that do not
         self.fastest: Candidate | None = None  # likewise
+        self.lightened: tuple[Candidate, Candidate] | None = None  # the fastest, and what `lighter` made of it
         self.close: list[Candidate] = []  # those that fit and are about as fast as the best
         self.searched = 0
         self.rival = math.inf
@@ -68,7 +69,9 @@ class Made:
         dearer."""
         if self.fastest is None or (self.best is not None and self.best.seconds <= self.fastest.seconds):
             return None
-        return refined(self.fastest, self.machine, "memory")
+        if self.lightened is None or self.lightened[0] is not self.fastest:
+            self.lightened = self.fastest, refined(self.fastest, self.machine, "memory")
+        return self.lightened[1]
 
     @functools.cached_property
     def propagated(self) -> Candidate:
@@ -87,8 +90,9 @@ class Made:
 
     @property
     def fitting(self) -> float:
-        """The same, propagation's among them."""
-        return min(self.most, self.propagated.seconds if self.propagated.peak <= self.memory else math.inf)
+        """The same, propagation's among them, and what was made lighter."""
+        others = [self.propagated] if self.lightened is None else [self.propagated, self.lightened[1]]
+        return min([self.most, *(other.seconds for other in others if other.peak <= self.memory)])
 
     @property
     def is_late(self) -> bool:

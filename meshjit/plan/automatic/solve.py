@@ -24,6 +24,7 @@ from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.exhaust import FEW_UNFIT, STEPS, elimination_of, gone_through
 from meshjit.plan.automatic.fit import PRICED, RETRIED, fit
 from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, slow_links
+from meshjit.plan.automatic.limits import BRIEF
 from meshjit.plan.automatic.made import Made
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribed_like
@@ -60,6 +61,7 @@ class Search(Made):
         self.ahead: Iterator[State] = iter(())  # descents
         self.ends = set[float]()  # seconds of those that are behind
         self.bound, self.is_complete = 0.0, False  # of seconds and rent
+        self.unlimited = 0.0  # the bound of plans that hold more than the memory, too
         self.tried = set[tuple[int, ...]]()  # assignments of the proof's Model
         self.left: Callable[[], Problem] | None = None  # choices of all plans that may be faster than the best, without rent
 
@@ -118,6 +120,7 @@ class Search(Made):
         if self.is_hopeless:
             return
         self.bound, self.is_complete = self.in_order() if self.is_small else self.descents(self.begins_early)
+        self.unlimited = self.bound
         if self.best is None:
             self._descend()
         if self.leanest is not None and self.is_small and not self.is_complete and self.priced > RETRIED:
@@ -161,9 +164,11 @@ class Search(Made):
         """The fastest plan, as proposals improve it."""
         best, lighter = self.best or self.leanest, self.lighter()
         if lighter is not None and best is not None and lighter.is_better_than(best, self.memory):
-            best, self.bound, self.is_complete = lighter, self.least_work, False
+            best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
+        if best.computes_again:  # faster than what fits, maybe: say how far it is from what is not limited
+            self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
         self.chosen = self.as_refined(best)
         return self.chosen
 
@@ -231,9 +236,10 @@ class Search(Made):
 
     @functools.cached_property
     def proof(self) -> Proof | None:
-        """That no plan is cheaper, with better plans on the way to it; None where none is needed, or it would be too wide."""
+        """That no plan is cheaper, with better plans on the way to it; None where none is needed, or it would be too wide.
+        It says nothing of plans that compute something again, so it is a brief one where only these fit."""
         is_wide = self.later and len(self.machine.mesh.axis_names) > KEPT
-        if self.is_complete or self.effort <= 0 or self.is_late or is_wide or not math.isfinite(self.fitting):
+        if self.is_complete or self.effort <= 0 or self.is_late or is_wide or not math.isfinite(self.upper):
             return None
         draft, tried = self.draft, self.tried
         try:
@@ -250,15 +256,22 @@ class Search(Made):
                 self.attempt(model, choices)
             return self.fitting
 
-        return Proof(model, self.fitting, attempt, self.effort, self.deadline, self.most_rent)
+        effort = self.effort if self.most < math.inf else BRIEF * self.effort
+        return Proof(model, self.upper, attempt, effort, self.deadline, self.most_rent)
+
+    @property
+    def upper(self) -> float:
+        """Seconds of the best plan so far; where none fits, of those that come nearest to it."""
+        nearest = [self.leanest, self.lightened and self.lightened[1]] if self.fitting == math.inf else []
+        return max([c.seconds for c in nearest if c is not None], default=self.fitting)
 
     def _proved(self, proof: Proof) -> tuple[float, bool]:
         """A bound on all plans, and whether the best is optimal; what the proof left is gone through."""
         proof.upper = min(proof.upper, self.fitting)
         self.rent_left, self.left = min(self.most_rent, proof.rent_left), proof.left.without_rent
         if proof.is_closed:
-            return self.fitting, True
-        if self.later:  # a few rounds, for the plans that they find
+            return proof.upper, True
+        if self.later or self.most == math.inf:  # a few rounds, for the plans that they find; or none that fits was found
             return proof.bound, False
         try:
             bound, is_complete = gone_through(self, proof.model, proof.in_order(STEPS), proof.bound, self.tried)
@@ -272,9 +285,8 @@ class Search(Made):
         return bound_on(self.draft, self.ties, self.best.seconds, self.later, self.deadline, self.attempt)
 
     def _proved_later(self, best: Candidate, known: float) -> Callable[[], float] | None:
-        """What bounds the seconds of all plans, where the search was too long for a proof. Plans that compute something again are
-        not among them."""
-        if not self.later or best.refined_by == "memory":
+        """What bounds the seconds of all plans, where the search was too long for a proof."""
+        if not self.later:
             return None
         draft, ties, later, seconds = self.draft, self.ties, self.later, best.seconds
         return lambda: max(known, bound_on(draft, ties, seconds, later) - self.most_rent)
