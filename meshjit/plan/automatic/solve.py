@@ -167,9 +167,9 @@ class Search(Made):
             best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
-        if best.computes_again:  # faster than what fits, maybe: say how far it is from what is not limited
-            self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
         self.chosen = self.as_refined(best)
+        if self.chosen.computes_again:  # faster than what fits, maybe: say how far it is from what is not limited
+            self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
         return self.chosen
 
     def result(self, best: Candidate, fastest: Candidate | None = None) -> Plan:
