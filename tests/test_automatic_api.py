@@ -159,16 +159,19 @@ WIDE = [mj.ShapeDtypeStruct((512, 512), np.float32)] * 4, mj.ShapeDtypeStruct((8
 
 
 def test_the_memory_is_a_limit() -> None:
-    """Without one, data parallel; with one, the parameters are sharded and gathered again (ZeRO 3)."""
+    """Without one, data parallel; with one no slower than all parameters sharded and gathered again (ZeRO 3), which is what is left
+    where layers are not computed again."""
     free = planned(mj.auto(wide_step, mesh=MESH), *WIDE)
     assert [str(p) for p in free.inputs] == ["[-, -]"] * 4 + ["[x, -]"] and free.optimum.is_optimal
     limit = 0.9 * free.cost.peak_bytes
     tight = planned(mj.auto(wide_step, mesh=MESH, memory=limit), *WIDE)
-    assert [str(p) for p in tight.inputs] == ["[x, -]"] * 5
-    assert tight.cost.peak_bytes <= limit and tight.cost.seconds >= free.cost.seconds
-    gathers = [c for c in tight.collectives if c.kind == "all_gather"]
-    scatters = [c for c in tight.collectives if c.kind == "reduce_scatter"]
-    assert len(gathers) >= 4 and len(scatters) == 4 and len(gathers) + len(scatters)== len(tight.collectives)
+    rows = NamedSharding(MESH, P("x"))
+    sharded = planned(mj.auto(wide_step, mesh=MESH, memory=limit, in_shardings=([rows] * 4, rows)), *WIDE)
+    assert free.cost.seconds <= tight.cost.seconds < sharded.cost.seconds
+    assert all(plan.cost.peak_bytes <= limit and [str(p) for p in plan.inputs] != ["[-, -]"] * 5 for plan in (tight, sharded))
+    gathers = [c for c in sharded.collectives if c.kind == "all_gather"]
+    scatters = [c for c in sharded.collectives if c.kind == "reduce_scatter"]
+    assert len(gathers) >= 4 and len(scatters) == 4 and len(gathers) + len(scatters) == len(sharded.collectives)
 
 
 def residual(weights: Any, x: Any) -> Any:
@@ -186,15 +189,18 @@ LONG = [mj.ShapeDtypeStruct((256, 256), np.float32)] * 3, mj.ShapeDtypeStruct((3
 
 
 def test_layers_are_computed_again_where_memory_is_short(tmp_path: Any) -> None:
-    """Batches are sharded already, and weights are small: what is held are activations. The plan says so, and is kept."""
+    """Batches are sharded already, and weights are small: what is held are activations. The plan says so, and is kept. To hold two
+    fifths was refused."""
     free = planned(mj.auto(residual_step, mesh=MESH), *LONG)
     limit = 0.6 * free.cost.peak_bytes
     tight = planned(mj.auto(residual_step, mesh=MESH, memory=limit), *LONG)
-    assert tight.cost.peak_bytes <= limit and free.cost.seconds < tight.cost.seconds < 1.2 * free.cost.seconds
-    assert tight.inputs == free.inputs and tight.outputs == free.outputs and not tight.optimum.is_optimal
+    assert tight.cost.peak_bytes <= limit and free.cost.seconds < tight.cost.seconds < 1.07 * free.cost.seconds
+    assert tight.inputs[-1] == free.inputs[-1] and not tight.optimum.is_optimal
+    least = planned(mj.auto(residual_step, mesh=MESH, memory=0.4 * free.cost.peak_bytes), *LONG)
+    assert least.cost.peak_bytes <= 0.4 * free.cost.peak_bytes and least.cost.seconds < 1.25 * free.cost.seconds
     (decision,) = [d for d in tight.decisions if d.kind == "try" and d.choice == "kept"]
     line = residual.__code__.co_firstlineno + 2
-    assert decision.subject.startswith(f"compute the first 2 of 3 sections of line {line} again in the backward pass, not keep ")
+    assert decision.subject.startswith(f"compute 4 of 8 sections of line {line} again in the backward pass, not keep ")
     assert decision.because[0].startswith("memory is short, and the peak holds ")
     assert parse_decisions(str(decision)) == [decision]
     path = tmp_path / "plan.json"

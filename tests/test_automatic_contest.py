@@ -81,7 +81,7 @@ def test_a_way_of_which_no_plan_fits_is_proved_to_have_none_once_another_has(mon
     alone = Search(drafted(program, BOTH), {}, effort=1e8).plan().optimum
     searches = [Search(drafted(program, BOTH, memory=memory), {}, effort=1e8) for memory in (1.0, 1e12)]
     at, plan = best_of(searches)
-    assert at == 1 and searches[0].best is None and searches[0].leanest is not None
+    assert at == 1 and searches[0].best is None and searches[0].unfit.leanest is not None
     assert plan.optimum is not None and alone is not None and alone.is_optimal and plan.optimum.bound == pytest.approx(alone.bound)
 
 

@@ -156,8 +156,8 @@ class Optimum:
 
 # What bounds are of, docs/automatic.md, "What is chosen from".
 COMPARED: Final = (
-    "of plans over whole axes that compute nothing again; loops in blocks, and rewrites of some equations, are tried on the chosen one"
-    " alone"
+    "of plans over whole axes that compute nothing again; loops in blocks, and rewrites of some equations, are tried on the"
+    " chosen one alone"
 )
 
 

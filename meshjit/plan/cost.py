@@ -45,13 +45,16 @@ WORTH: Final = 0.998  # a plan is cheaper only below this fraction of the other'
 WORTH_BYTES: Final = 0.5  # the same for a plan that sends more: times are predicted, bytes are certain
 ROUNDED: Final = 1 - 1e-9  # times a sum of seconds, which may come to a little less in another order
 EQUAL_BYTES: Final = 1.01  # up to this ratio bytes count as equal
+LESS_OVER: Final = 0.99  # of what another plan holds beyond the memory: more than that is hardly less
 
 
 def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
-    """Less over the memory limit, if either is; then clearly faster, and much faster if it sends more bytes."""
-    over = [max(0.0, cost.peak_bytes - memory) for cost in (new, old)]
+    """Less over the memory limit, if either is; then clearly faster, and much faster if it sends more bytes. Of two plans that do
+    not fit, one that holds hardly less holds as much."""
+    over, others = (max(0.0, cost.peak_bytes - memory) for cost in (new, old))
     worth = WORTH_BYTES if new.wire_bytes > EQUAL_BYTES * old.wire_bytes else WORTH
-    return over[0] < over[1] or (over[0] == over[1] and new.seconds < worth * old.seconds)
+    is_alike = over == others or min(over, others) > LESS_OVER * max(over, others)
+    return new.seconds < worth * old.seconds if is_alike else over < others
 
 
 @dataclass(frozen=True)

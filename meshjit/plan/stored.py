@@ -12,6 +12,7 @@ while it is computed again, are to be few together (Chen et al., arXiv 1604.0617
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,8 +58,9 @@ class Stored:
     def _idle_bytes(self, var: Var) -> int:
         return sum(size for size, uses in self.uses[var] if self.peak not in uses)
 
-    def cuts(self) -> Sequence[int]:
-        """Where the Program up to the peak is cut into sections."""
+    @functools.cached_property
+    def cuts(self) -> Sequence[Sequence[int]]:
+        """Ways to cut the Program up to the peak into sections, the one that holds least first."""
         made, passing = np.zeros(self.peak + 1), np.zeros(self.peak + 1)
         for var, size in self.bytes.items():
             made[self.made[var]] += size
@@ -70,12 +72,13 @@ class Stored:
             passing[at + 1] += size
             passing[last + 1] -= size
         totals, before = np.cumsum(made), np.concatenate([[0.0], np.cumsum(made)])
-        rates = [_least_cuts(before, np.cumsum(passing), float(totals[-1]) / 2**n) for n in range(HALVINGS)]
-        return min((cuts for cuts in rates if cuts is not None), key=lambda cuts: cuts[0])[1]
+        rates = [least_cuts(before, np.cumsum(passing), float(totals[-1]) / 2**n) for n in range(HALVINGS)]
+        return [*dict.fromkeys(tuple(cuts) for _, cuts in sorted(rates, key=lambda rate: rate[0]))]
 
-    def sections(self, deep: bool) -> Iterator[Section]:
-        """In the order of the Program. `deep`: contractions, and what sends something, are computed again, too."""
-        ends = [0, *self.cuts(), self.peak]
+    def sections(self, deep: bool, way: int = 0) -> Iterator[Section]:
+        """In the order of the Program. `deep`: contractions, and what sends something, are computed again, too. `way`: which of
+        the ways to cut."""
+        ends = [0, *self.cuts[way], self.peak]
         for start, stop in itertools.pairwise(ends):
             section = self._section(start, stop, deep)
             if section is not None:
@@ -156,17 +159,16 @@ def _can_be_repeated(eqn: Eqn, deep: bool) -> bool:
     return deep or (rule_of(eqn).is_passthrough and eqn.op.partition is None and not work_passes(eqn))
 
 
-def _least_cuts(before: np.ndarray, passing: np.ndarray, most: float) -> tuple[float, Sequence[int]] | None:
-    """Cuts between which at most so much is stored, and over which least passes in sum: (that and the largest part, cuts)."""
+def least_cuts(before: np.ndarray, passing: np.ndarray, most: float) -> tuple[float, Sequence[int]]:
+    """Cuts between which at most so much is stored, or a single equation is, and over which least passes in sum: (that and the
+    largest part, cuts)."""
     count = len(passing) - 1
     best, back = np.full(count + 1, np.inf), np.zeros(count + 1, int)
     best[0] = 0.0
     window = deque[int]([0])  # cuts that may come before, the best first
     for cut in range(1, count + 1):
-        while window and before[cut] - before[window[0]] > most:
+        while len(window) > 1 and before[cut] - before[window[0]] > most:
             window.popleft()
-        if not window:
-            return None
         best[cut] = best[window[0]] + (passing[cut] if cut < count else 0.0)
         back[cut] = window[0]
         while window and best[window[-1]] >= best[cut]:

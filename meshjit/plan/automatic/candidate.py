@@ -85,6 +85,11 @@ def rent(types: Sequence[TensorType], placements: Sequence[Placement], machine: 
     return RENT * held / machine.topology.memory_bandwidth
 
 
+def arguments_bytes(plan: Plan, machine: Machine) -> float:
+    """What a device holds of the arguments."""
+    return sum(machine.local_bytes(v.type, p) for v, p in zip(plan.program.inputs, plan.inputs, strict=True))
+
+
 def most_rent(draft: Draft) -> float:
     """That of the plan whose arguments and results are whole, where nobody says where they lie."""
     program, (inputs, outputs) = draft.program, (draft.annotations.inputs, draft.annotations.outputs)

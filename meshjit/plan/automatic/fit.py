@@ -12,7 +12,8 @@ from meshjit.plan.automatic.made import REFINED, Made
 from meshjit.plan.automatic.memory import Prices, peak_of
 
 PRICED: Final = 10  # prices of memory that are tried
-IN_VAIN: Final = 2  # prices in a row for which plans hold hardly less, after which none is tried where another plan fits
+IN_VAIN: Final = 2  # prices in a row for which plans hold hardly less, after which none is tried where another plan fits,
+IN_VAIN_ALONE: Final = 3  # and where none does
 LEANER: Final = 0.01  # of what is held beyond the memory: less than that is hardly less
 RETRIED: Final = 3  # of them, on each larger mesh where nothing fits, and whatever the time
 PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
@@ -20,11 +21,12 @@ PRICE: Final = 0.05  # the first: this fraction of the time if all that is held 
 
 def fit(made: Made, lighter: Candidate | None, priced: int) -> None:
     """Make plans at so many prices, as long as they can still be faster than `lighter`, if that fits."""
-    assert made.leanest is not None, "some plan was made"
-    memory, machine, leanest, in_vain = made.memory, made.machine, made.leanest.peak, 0
+    first = made.unfit.leanest
+    assert first is not None, "some plan was made"
+    memory, machine, leanest, in_vain = made.memory, made.machine, first.peak, 0
     least = math.inf if lighter is None or lighter.peak > memory else lighter.seconds
-    prices = Prices(PRICE * made.leanest.seconds / leanest)
-    prices.equations.add(peak_of(made.leanest.plan, machine))
+    prices = Prices(PRICE * first.seconds / leanest)
+    prices.equations.add(peak_of(first.plan, machine))
     for tried in range(priced):
         if made.is_late and tried >= RETRIED:
             return
@@ -38,7 +40,7 @@ def fit(made: Made, lighter: Candidate | None, priced: int) -> None:
         if candidate.peak > memory:
             in_vain = in_vain + 1 if candidate.peak > leanest - LEANER * (leanest - memory) else 0
             leanest = min(leanest, candidate.peak)
-            if least < math.inf and (in_vain >= IN_VAIN or candidate.seconds >= least):
+            if in_vain >= (IN_VAIN if least < math.inf else IN_VAIN_ALONE) or candidate.seconds >= least:
                 return
 
 

@@ -8,12 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from meshjit.plan.automatic.candidate import Candidate, candidate_of, propagated, refined
+from meshjit.plan.automatic.candidate import Candidate, arguments_bytes, candidate_of, propagated, refined
 from meshjit.plan.automatic.frugal import CLOSE
 from meshjit.plan.automatic.least_work import least_work
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe
 from meshjit.plan.automatic.small import is_small
+from meshjit.plan.automatic.unfit import Unfit
 from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.draft import Draft
 
@@ -29,9 +30,7 @@ class Made:
         self.draft, self.machine, self.ties, self.deadline, self.is_frugal = draft, draft.machine, ties, deadline, is_frugal
         self.memory = draft.machine.topology.memory
         self.best: Candidate | None = None  # of plans that fit
-        self.leanest: Candidate | None = None  # of those that do not
-        self.fastest: Candidate | None = None  # likewise
-        self.lightened: tuple[Candidate, Candidate] | None = None  # the fastest, and what `lighter` made of it
+        self.unfit = Unfit(self.memory, lambda candidate: refined(candidate, self.machine, "memory"))
         self.close: list[Candidate] = []  # those that fit and are about as fast as the best
         self.searched = 0
         self.rival = math.inf
@@ -47,10 +46,7 @@ class Made:
         """Keep it if it is better than others, or about as good."""
         _note(candidate)
         if candidate.peak > self.memory:
-            if self.leanest is None or candidate.is_better_than(self.leanest, self.memory):
-                self.leanest = candidate
-            if not candidate.refined_by and (self.fastest is None or candidate.seconds < self.fastest.seconds):
-                self.fastest = candidate
+            self.unfit.consider(candidate)
             return
         if self.best is None or candidate.seconds * EQUAL < self.best.seconds:
             self.best = candidate
@@ -64,19 +60,15 @@ class Made:
         improved = refined(best, self.machine)
         return improved if improved.is_better_than(best, self.memory) else best
 
-    def lighter(self) -> Candidate | None:
-        """The fastest of the plans that do not fit, with values moved or computed again instead of kept, where all that fit are
-        dearer."""
-        if self.fastest is None or (self.best is not None and self.best.seconds <= self.fastest.seconds):
-            return None
-        if self.lightened is None or self.lightened[0] is not self.fastest:
-            self.lightened = self.fastest, refined(self.fastest, self.machine, "memory")
-        return self.lightened[1]
-
     @functools.cached_property
     def propagated(self) -> Candidate:
-        """Where some plan fits, nothing is computed again for this one to fit, too."""
-        return propagated(self.draft, self.ties, "propagated" if self.most == math.inf else "propagated, none computed again")
+        """The annotations' plan. Nothing is computed again for it where some plan fits without, or where its arguments alone do
+        not."""
+        plain = propagated(self.draft, self.ties, "propagated, none computed again")
+        is_wanted = min(self.most, self.unfit.quickest) == math.inf and plain.peak > self.memory
+        if not is_wanted or arguments_bytes(plain.plan, self.machine) > self.memory:
+            return plain
+        return propagated(self.draft, self.ties, "propagated")
 
     @property
     def quickest(self) -> float:
@@ -91,8 +83,8 @@ class Made:
     @property
     def fitting(self) -> float:
         """The same, propagation's among them, and what was made lighter."""
-        others = [self.propagated] if self.lightened is None else [self.propagated, self.lightened[1]]
-        return min([self.most, *(other.seconds for other in others if other.peak <= self.memory)])
+        propagated = self.propagated.seconds if self.propagated.peak <= self.memory else math.inf
+        return min(self.most, self.unfit.quickest, propagated)
 
     @property
     def is_late(self) -> bool:

@@ -90,7 +90,7 @@ class Search(Made):
         """The same, of the choices that are left."""
         if not (self.is_small and self.is_complete):
             return 0.0 if self.left is None else Elimination(self.left(), largest=LEFT).least
-        if self.leanest is not None and self.best is not None:
+        if self.unfit.leanest is not None and self.best is not None:
             return self.within.least_without_rent()
         return Elimination(self.model.without_rent(), largest=LEFT).least
 
@@ -123,11 +123,11 @@ class Search(Made):
         self.unlimited = self.bound
         if self.best is None:
             self._descend()
-        if self.leanest is not None and self.is_small and not self.is_complete and self.priced > RETRIED:
+        if self.unfit.leanest is not None and self.is_small and not self.is_complete and self.priced > RETRIED:
             self._within_memory()
         is_open = self.bound < self.rival and not self.is_complete
-        if is_open and self.leanest is not None and (self.is_small or self.best is None):
-            fit(self, self.lighter(), self.priced)
+        if is_open and self.unfit.leanest is not None and (self.is_small or self.best is None):
+            fit(self, self.unfit.fastest_lighter(self.quickest), self.priced)
 
     @functools.cached_property
     def is_hopeless(self) -> bool:
@@ -162,7 +162,7 @@ class Search(Made):
 
     def settle(self) -> Candidate:
         """The fastest plan, as proposals improve it."""
-        best, lighter = self.best or self.leanest, self.lighter()
+        best, lighter = self.best or self.unfit.leanest, self.unfit.best_lighter(self.quickest)
         if lighter is not None and best is not None and lighter.is_better_than(best, self.memory):
             best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
@@ -262,7 +262,7 @@ class Search(Made):
     @property
     def upper(self) -> float:
         """Seconds of the best plan so far; where none fits, of those that come nearest to it."""
-        nearest = [self.leanest, self.lightened and self.lightened[1]] if self.fitting == math.inf else []
+        nearest = [self.unfit.leanest, *self.unfit.lighter] if self.fitting == math.inf else []
         return max([c.seconds for c in nearest if c is not None], default=self.fitting)
 
     def _proved(self, proof: Proof) -> tuple[float, bool]:

@@ -178,7 +178,7 @@ class Within:
 
     @property
     def _least(self) -> float:
-        return math.inf if self.made.leanest is None else self.made.leanest.peak
+        return math.inf if self.made.unfit.leanest is None else self.made.unfit.leanest.peak
 
     def _tilted(self, problem: Problem, weights: Table) -> tuple[Table, float]:
         """Weights by moment, 1 together, for which the least weighted mean of bytes is high; and that."""

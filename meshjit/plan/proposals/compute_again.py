@@ -1,8 +1,8 @@
 """Where a plan needs more memory than there is: what the backward pass reads may be computed again instead of kept.
 
 The values of the forward pass that are held at the peak are made again when they are read (`transform/compute_again.py`), section
-by section (`plan/stored.py`), as `checkpoint` would, layer by layer: the first as many as bring the peak below the memory. Either
-what goes element by element alone, which costs little, or all of it.
+by section (`plan/stored.py`), as `checkpoint` would, layer by layer: as many as bring the peak below the memory. First come those
+that take least for their bytes, of equal layers the first. Either what goes element by element alone, which costs little, or all.
 
 What a loop stacks for a later one is made again in that one's iterations (`transform/compute_again_in_loops.py`), the same values
 in each: as little as suffices (`plan/loop_residuals.py`).
@@ -10,8 +10,10 @@ in each: as little as suffices (`plan/loop_residuals.py`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.draft import Draft
@@ -21,6 +23,8 @@ from meshjit.plan.proposals.proposal import Proposal
 from meshjit.plan.stored import Stored
 from meshjit.transform.compute_again import Section, compute_again
 from meshjit.transform.compute_again_in_loops import compute_again_in_loop
+
+TRIED: Final = 3  # ways to compute sections again with which the plan fits, by what is known before; else one
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,12 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     memory = draft.machine.topology.memory
     if draft.cost.peak_bytes <= memory or draft.exact_cost.peak_bytes <= memory:
         return
-    stored = Stored(draft.lifetimes)
-    options = [option for deep in (False, True) for option in _of_sections(draft, stored, deep, memory)]
-    options += _of_loops(draft)
-    for option in sorted(options, key=lambda option: (max(0.0, option.peak - memory), option.seconds)):
+    stored, seconds = Stored(draft.lifetimes), _seconds_of(draft)
+    ways = itertools.product((False, True), range(len(stored.cuts)))
+    sections = [option for deep, way in ways for option in _of_sections(draft, stored, deep, way, seconds)]
+    best = sorted(sections, key=lambda option: _worth(option, memory))
+    options = [*[o for n, o in enumerate(best[:TRIED]) if not n or o.peak <= memory], *_of_loops(draft)]
+    for option in sorted(options, key=lambda option: _worth(option, memory)):
         program, originals = option.write()
         key = "compute", frozenset(eqn.outputs[0] for eqn in option.eqns)
         source = str(option.eqns[0].source or "")
@@ -51,34 +57,46 @@ def propose(draft: Draft) -> Iterator[Proposal]:
 # --- sections of the Program --------------------------------------------------------------------------------------------
 
 
-def _of_sections(draft: Draft, stored: Stored, deep: bool, memory: float) -> Iterator[Option]:
-    """The fewest sections that suffice, or all of them."""
-    every = [*stored.sections(deep)]
+def _worth(option: Option, memory: float) -> tuple[float, float]:
+    """What it holds beyond the memory, and how long it takes: less is better."""
+    return max(0.0, option.peak - memory), option.seconds
+
+
+def _of_sections(draft: Draft, stored: Stored, deep: bool, way: int, seconds: Mapping[Eqn, float]) -> Iterator[Option]:
+    """The fewest sections that suffice, or all of them; first those that take least for their bytes. Some hold more at another
+    place than they save at the peak."""
+    sections, memory = [*stored.sections(deep, way)], draft.machine.topology.memory
+    every = [section for section in sections if stored.peak_with([section]) <= max(stored.held)]
+    taken = [sum(seconds[eqn] for eqn in section.eqns) for section in every]
+    order = sorted(range(len(every)), key=lambda n: taken[n] / max(1, stored.saved([every[n]])))
     fewest, most = 1, len(every)
     while fewest < most:
         middle = (fewest + most) // 2
-        fewest, most = (fewest, middle) if stored.peak_with(every[:middle]) <= memory else (middle + 1, most)
-    peak = stored.peak_with(every[:most])
+        is_enough = stored.peak_with([every[n] for n in order[:middle]]) <= memory
+        fewest, most = (fewest, middle) if is_enough else (middle + 1, most)
+    chosen = [every[n] for n in sorted(order[:most])]
+    peak = stored.peak_with(chosen)
     if every and peak < draft.exact_cost.peak_bytes:
-        chosen = every[:most]
         eqns = [eqn for section in chosen for eqn in section.eqns]
-        text = _text(chosen, len(every), _lines(eqns), stored.saved(chosen))
-        yield Option(eqns, peak, _seconds(draft, eqns), text, lambda: compute_again(draft.program, chosen))
+        text = _text(chosen, sections, _lines(eqns), stored.saved(chosen))
+        yield Option(eqns, peak, sum(taken[n] for n in order[:most]), text, lambda: compute_again(draft.program, chosen))
 
 
-def _seconds(draft: Draft, eqns: Sequence[Eqn]) -> float:
-    """Work, what ops exchange, and what is moved for them now."""
-    plans = dict(zip(draft.program.eqns, draft.plan.equations, strict=True))
+def _seconds_of(draft: Draft) -> Mapping[Eqn, float]:
+    """By equation: work, what ops exchange, and what is moved for it now."""
     moving: dict[Eqn | None, float] = {}
     for event in draft.plan.events:
         if isinstance(event, Move):
             moving[event.eqn] = moving.get(event.eqn, 0.0) + event.walk.seconds
-    effects = [(eqn, draft.machine.effect(eqn, plans[eqn])) for eqn in eqns]
-    return sum(effect.work + effect.exchange.moving + moving.get(eqn, 0.0) for eqn, effect in effects)
+    both = zip(draft.program.eqns, draft.plan.equations, strict=True)
+    effects = ((eqn, draft.machine.effect(eqn, plan)) for eqn, plan in both)
+    return {eqn: effect.work + effect.exchange.moving + moving.get(eqn, 0.0) for eqn, effect in effects}
 
 
-def _text(sections: Sequence[Section], count: int, lines: str, saved: int) -> str:
-    which = f"all {count} sections" if len(sections) == count else f"the first {len(sections)} of {count} sections"
+def _text(sections: Sequence[Section], every: Sequence[Section], lines: str, saved: int) -> str:
+    count, are_first = len(every), [*sections] == [*every[: len(sections)]]
+    which = f"the first {len(sections)} of {count} sections" if are_first else f"{len(sections)} of {count} sections"
+    which = f"all {count} sections" if len(sections) == count else which
     which = "the forward pass" if count == 1 else which
     return f"compute {which}{lines} again in the backward pass, not keep {saved:,} bytes"
 
