@@ -162,3 +162,60 @@ def test_a_free_output_lies_as_what_the_user_constrained_before_it() -> None:
 
     argument: dict[str, P | None] = {"f32[256, 256]": P("data", "model")}
     assert moved(step, argument, [None]) == moved(step, argument, [P("model")])
+
+
+# -- what is gathered once
+
+
+def test_a_sort_whose_result_is_read_whole_leaves_it_whole() -> None:
+    """Keys and values are gathered to be sorted; neither they nor what follows from them are gathered again."""
+
+    def buckets(keys: Any, values: Any) -> Any:
+        keys, values = lax.sort((keys, values), num_keys=1)
+        starts = mnp.searchsorted(keys, mnp.arange(8))
+        return mnp.zeros((8, 64)).at[keys, mnp.arange(128) - starts[keys]].set(values, mode="drop")
+
+    arguments = {"i32[128]": P("data"), "f32[128]": P("data")}
+    assert moved(buckets, arguments, [P()]) == ["2 all_gather(data) 768"]
+
+
+def test_a_sort_whose_result_is_read_in_shards_leaves_it_in_shards() -> None:
+    arguments = {"i32[4096]": P("data"), "f32[4096]": P("data")}
+    kept = [P("data"), P("data")]
+    assert moved(lambda k, v: lax.sort((k * 3, v), num_keys=1), arguments, kept) == ["2 all_gather(data) 24576"]
+
+
+# -- what does not change in a loop, moved before it or not
+
+
+def test_a_table_is_not_gathered_before_a_loop_that_looks_up_few_rows() -> None:
+    """One gather starts fewer messages than a sum in every iteration, and takes less than half their time in this loop alone, but
+    not in all of the program."""
+
+    def decoded(table: Any, weight: Any, ids: Any) -> Any:
+        def step(ids: Any, _: Any) -> tuple[Any, Any]:
+            rows = mnp.tanh(table[ids] @ weight) @ weight.T
+            return (ids + 1) % 64, rows
+
+        return lax.scan(step, ids, None, length=8)[1]
+
+    arguments = {"f32[64, 32]": P("model"), "f32[32, 32]": P(None, "model"), "i32[4]": P("data")}
+    result = [P(None, "data")]
+    assert moved(decoded, arguments, result) == ["16 all_reduce(model) 2048"]
+
+
+def test_a_turned_conflict_is_planned_without_what_it_gathers_before_a_loop() -> None:
+    """The carry is better over `data`, as the product leaves it: rejected with the matrix gathered for it, taken without."""
+
+    def lanczos(matrix: Any, first: Any) -> Any:
+        def step(basis: Any, k: Any) -> tuple[Any, Any]:
+            w = matrix @ basis[k]
+            w = w - basis.T @ (basis @ w)
+            return basis.at[k + 1].set(w), mnp.vdot(w, w)
+
+        return lax.scan(step, mnp.zeros((21, 1024)).at[0].set(first), mnp.arange(20))[1]
+
+    arguments = {"f32[1024, 1024]": P("data", "model"), "f32[1024]": P("model")}
+    sent = moved(lanczos, arguments, [P()])
+    assert sent[:2] == ["20 all_gather(data:(1)2) 20480", "20 all_reduce(model) 20480"]
+    assert sum([int(text.rsplit(" ", 1)[1]) for text in sent]) == 65624

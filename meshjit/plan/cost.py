@@ -57,6 +57,11 @@ def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
     return new.seconds < worth * old.seconds if is_alike else over < others
 
 
+def is_leaner(new: PlanCost, old: PlanCost, memory: float) -> bool:
+    """Fewer bytes on the wire, where the plan that sends more is not the cheaper one all the same."""
+    return EQUAL_BYTES * new.wire_bytes < old.wire_bytes and not is_cheaper(old, new, memory)
+
+
 @dataclass(frozen=True)
 class Effect:
     """The effects of an equation under a plan: the placements of its operands and results, how many

@@ -34,12 +34,14 @@ from sharding.spec import PartitionSpec, Placement, completed, placement_of
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans equations. `placements` are where values are by then, those of nested Programs included. `manual`: the axes along
+    """Plans equations. `placements` are where values are by then, those of nested Programs included. `alone`: inputs of loops' bodies that
+    each iteration brings by itself, if at all. `manual`: the axes along
     which the code around them runs once each. `summed`: results of branches that are given as addends."""
 
     assigner: Assigner
     rules: Mapping[Eqn, FactorRule]
     blocks: Mapping[Eqn, int]
+    alone: frozenset[Var] = frozenset()
     manual: frozenset[str] = frozenset()
     summed: Mapping[Var, Placement] = field(default_factory=dict[Var, Placement])
 
@@ -143,7 +145,8 @@ class Planner:
         ends = zip(region.results, program.outputs, strict=True)
         given = [v for result, v in ends if result is not None and not region.loops and eqn.outputs[result] in self.summed]
         trips = max(expected_trips(region), 1.0)
-        iterations = {program.inputs[i]: trips for i in region.invariant} if region.loops else {}
+        shared = [v for i in region.invariant if (v := program.inputs[i]) not in self.alone] if region.loops else []
+        iterations = dict.fromkeys(shared, trips)
 
         def with_sums(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
             pending = {program.inputs[i]: p for i, p in sums.items()}

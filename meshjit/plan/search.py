@@ -2,7 +2,8 @@
 
 Proposals are tried in the order of their kinds (`proposals.KINDS`), within a kind the weightiest first. After one is
 accepted all kinds propose anew, because further choices depend on the new placements. Parts of a proposal that is clearly
-worse, or changes nothing, are not tried. At most TRIALS plans are made, and at most OF_ONE_KIND of a kind, whatever the size
+worse, or changes nothing, are not tried. Where a plan is faster, and is not taken because it sends more, the same is planned without
+moving anything before loops. At most TRIALS plans are made, and at most OF_ONE_KIND of a kind, whatever the size
 of the Program, so planning stays linear in the equations. The search is deterministic: the same Program, annotations and
 machine give the same plan.
 """
@@ -17,13 +18,14 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost, Trial
-from meshjit.plan.cost import is_cheaper
+from meshjit.plan.cost import WORTH, WORTH_BYTES, is_cheaper, is_leaner
 from meshjit.plan.draft import Draft
 from meshjit.plan.flow import Limit, TooDear
 from meshjit.plan.proposals import KINDS, Proposal
 
 TRIALS: Final = 16
 OF_ONE_KIND: Final = 8
+IN_LOOPS: Final = "inside"  # the kind of proposal that moves less before loops
 ROUNDS: Final = 3  # further proposals of one kind, on top of its first, before the plans are compared
 HOPELESS: Final = 0.1  # a plan dearer by this fraction of the time for moving data is not tried in parts
 
@@ -38,13 +40,14 @@ def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
         counts[proposal.kind] += 1
         for_good |= {proposal.key} if proposal.once else set()
         rival = _attempt(draft, proposal)
-        costs = [None if d is None else d.exact_cost if proposal.saves_memory else d.cost for d in (rival, draft)]
-        cost, before = costs[0], costs[1] or draft.cost
-        is_better = cost is not None and is_cheaper(cost, before, draft.machine.topology.memory)
-        trials.append(Trial(proposal.kind, proposal.text, proposal.source, before, cost, is_better))
+        trials.append(_trial(draft, proposal, rival))
         if rival is None or _is_hopeless(rival.cost, draft.cost):
             hopeless.add(proposal.key)
-        if rival is not None and is_better:
+        further = _further(draft, rival, kinds) if rival is not None and not trials[-1].is_accepted else None
+        if rival is not None and further is not None:
+            rival = _attempt(rival, further, draft)
+            trials.append(_trial(draft, further, rival))
+        if rival is not None and trials[-1].is_accepted:
             if rival.program is not draft.program:
                 tried, hopeless = {proposal.key, *for_good}, set()
             draft = rival
@@ -71,10 +74,28 @@ def _untried(
                 yield proposal
 
 
-def _attempt(draft: Draft, proposal: Proposal) -> Draft | None:
-    """The draft that a proposal leads to; None where it is clearly worse."""
-    fits = draft.cost.peak_bytes <= draft.machine.topology.memory
-    limit = Limit(_hopeless_from(draft.cost), 0.0 if fits else draft.cost.peak_bytes) if proposal.more is None else None
+def _trial(draft: Draft, proposal: Proposal, rival: Draft | None) -> Trial:
+    """How the draft that a proposal leads to compares with one that there is."""
+    before = draft.exact_cost if proposal.saves_memory else draft.cost
+    cost = None if rival is None else rival.exact_cost if proposal.saves_memory else rival.cost
+    memory, is_better = draft.machine.topology.memory, False
+    if cost is not None:
+        is_better = is_cheaper(cost, before, memory) or (proposal.saves_bytes and is_leaner(cost, before, memory))
+    return Trial(proposal.kind, proposal.text, proposal.source, before, cost, is_better)
+
+
+def _further(draft: Draft, rival: Draft, kinds: Container[str]) -> Proposal | None:
+    """What to try on top of a draft that is faster than another one, and sends more."""
+    is_faster = rival.cost.seconds < WORTH * draft.cost.seconds and rival.cost.wire_bytes > draft.cost.wire_bytes
+    return next(iter(KINDS[IN_LOOPS](rival)), None) if is_faster and IN_LOOPS in kinds else None
+
+
+def _attempt(draft: Draft, proposal: Proposal, best: Draft | None = None) -> Draft | None:
+    """The draft that a proposal leads to; None where it is clearly worse than the draft itself, or than the best so far."""
+    cost = (best or draft).cost
+    fits = cost.peak_bytes <= draft.machine.topology.memory
+    most = cost.seconds / WORTH_BYTES if proposal.saves_bytes else _hopeless_from(cost)
+    limit = Limit(most, 0.0 if fits else cost.peak_bytes) if proposal.more is None else None
     try:
         rival = proposal.apply(draft, limit)
         for _ in range(ROUNDS if proposal.more is not None else 0):

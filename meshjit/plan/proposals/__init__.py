@@ -22,6 +22,7 @@ from meshjit.plan.proposals import (
     keep_gathered,
     leave_outputs,
     move_before_loops,
+    move_in_loops,
     spread_largest_first,
     turn_conflicts,
 )
@@ -30,6 +31,7 @@ from meshjit.plan.proposals.proposal import Proposal as Proposal
 KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "slices": hand_over_slices.propose,
     "before": move_before_loops.propose,
+    "inside": move_in_loops.propose,
     "apart": keep_dims_apart.propose,
     "turn": turn_conflicts.propose,
     "order": spread_largest_first.propose,

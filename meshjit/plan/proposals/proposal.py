@@ -13,11 +13,13 @@ from sharding.graph import Seed
 
 @dataclass(frozen=True)
 class Proposal:
-    """What else could be decided: other `seeds`, another `program`, or loops done in `blocks` of so many iterations.
+    """What else could be decided: other `seeds`, another `program`, loops done in `blocks` of so many iterations, or values that are `alone` in
+    every iteration.
 
     key: the same for the same proposal on another draft. family: the key of a proposal that this one is a part of.
     text: what it does, in words a user understands, about the value at `source`, the user's line.
     saves_memory: whether it is for the sake of memory, which is then compared exactly.
+    saves_bytes: whether it is for the sake of bytes on the wire: the other plan has to halve the time.
     once: whether it need not be tried again where the Program is written in another way.
     more: what to propose on top before the plans are compared, where one step alone need not pay.
     """
@@ -28,11 +30,13 @@ class Proposal:
     family: object = None
     source: str = ""
     saves_memory: bool = False
+    saves_bytes: bool = False
     once: bool = False
     seeds: Callable[[], dict[int, Seed]] | None = field(default=None, repr=False, compare=False)
     program: Program | None = field(default=None, repr=False, compare=False)
     originals: Mapping[Var, Var] = field(default_factory=dict[Var, Var], repr=False, compare=False)  # of copies in `program`
     blocks: Mapping[Eqn, int] = field(default_factory=dict[Eqn, int], repr=False, compare=False)
+    alone: frozenset[Var] = field(default=frozenset(), repr=False, compare=False)  # inputs of loops' bodies
     more: Callable[[Draft], Iterable[Proposal]] | None = field(default=None, repr=False, compare=False)
 
     def apply(self, draft: Draft, limit: Limit | None) -> Draft:
@@ -41,5 +45,7 @@ class Proposal:
             return draft.with_program(self.program, limit, self.originals)
         if self.blocks:
             return draft.with_blocks(self.blocks, limit)
+        if self.alone:
+            return draft.with_alone(self.alone, limit)
         assert self.seeds is not None
         return draft.with_seeds(self.seeds(), limit)
