@@ -218,4 +218,4 @@ def test_a_turned_conflict_is_planned_without_what_it_gathers_before_a_loop() ->
     arguments = {"f32[1024, 1024]": P("data", "model"), "f32[1024]": P("model")}
     sent = moved(lanczos, arguments, [P()])
     assert sent[:2] == ["20 all_gather(data:(1)2) 20480", "20 all_reduce(model) 20480"]
-    assert sum([int(text.rsplit(" ", 1)[1]) for text in sent]) == 65624
+    assert sum([int(text.rsplit(" ", 1)[1]) for text in sent]) == 65104

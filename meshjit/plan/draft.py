@@ -74,7 +74,7 @@ class Draft:
         return self._replanned(self.propagated, {**self.blocks, **blocks}, self.alone, limit)
 
     def with_alone(self, alone: frozenset[Var], limit: Limit | None) -> Draft:
-        """The same with more of what stays the same in loops moved by iterations themselves, if at all. TooDear beyond the limit."""
+        """The same with more of what does not change in loops moved by iterations alone. TooDear beyond the limit."""
         return self._replanned(self.propagated, self.blocks, self.alone | alone, limit)
 
     def _replanned(

@@ -34,9 +34,9 @@ from sharding.spec import PartitionSpec, Placement, completed, placement_of
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans equations. `placements` are where values are by then, those of nested Programs included. `alone`: inputs of loops' bodies that
-    each iteration brings by itself, if at all. `manual`: the axes along
-    which the code around them runs once each. `summed`: results of branches that are given as addends."""
+    """Plans equations. `placements` are where values are by then, those of nested Programs included. `alone`: inputs of loops'
+    bodies that each iteration brings by itself, if at all. `manual`: the axes along which the code around them runs once each.
+    `summed`: results of branches that are given as addends."""
 
     assigner: Assigner
     rules: Mapping[Eqn, FactorRule]

@@ -2,9 +2,9 @@
 
 Proposals are tried in the order of their kinds (`proposals.KINDS`), within a kind the weightiest first. After one is
 accepted all kinds propose anew, because further choices depend on the new placements. Parts of a proposal that is clearly
-worse, or changes nothing, are not tried. Where a plan is faster, and is not taken because it sends more, the same is planned without
-moving anything before loops. At most TRIALS plans are made, and at most OF_ONE_KIND of a kind, whatever the size
-of the Program, so planning stays linear in the equations. The search is deterministic: the same Program, annotations and
+worse, or changes nothing, are not tried. Where a plan is faster, and is not taken because it sends more, the same is planned
+with less moved before loops. At most TRIALS plans are made, and at most OF_ONE_KIND of a kind, whatever the size of the
+Program, so planning stays linear in the equations. The search is deterministic: the same Program, annotations and
 machine give the same plan.
 """
 

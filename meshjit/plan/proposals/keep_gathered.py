@@ -22,12 +22,13 @@ from sharding.placement import Placement
 def propose(draft: Draft) -> Iterator[Proposal]:
     numbers, seeds = draft.flat.numbers, draft.propagated.graph.seeds
     whole = dict(_gathering(draft, draft.plan))
-    planted = {n: Seed(p) for eqn in whole for v, p in zip(eqn.outputs, whole[eqn], strict=True) if (n := numbers[v]) not in seeds}
+    pairs = [pair for eqn, results in whole.items() for pair in zip(eqn.outputs, results, strict=True)]
+    planted = {numbers[v]: Seed(placement) for v, placement in pairs if numbers[v] not in seeds}
     if planted:
         first = next(iter(whole))
         shapes = ", ".join([str(list(v.shape)) for v in first.outputs])
         yield Proposal(
-            "whole", ("whole", *planted), f"keep the results {shapes} of a {first.op.name} whole, for which all of it is gathered",
+            "whole", ("whole", *planted), f"keep whole what {first.op.name} makes of gathered operands: {shapes}",
             source=str(first.source or ""), seeds=lambda: {**seeds, **planted},
         )  # fmt: skip
 

@@ -13,8 +13,8 @@ from sharding.graph import Seed
 
 @dataclass(frozen=True)
 class Proposal:
-    """What else could be decided: other `seeds`, another `program`, loops done in `blocks` of so many iterations, or values that are `alone` in
-    every iteration.
+    """What else could be decided: other `seeds`, another `program`, loops done in `blocks` of so many iterations, or values that
+    are moved by every iteration `alone`.
 
     key: the same for the same proposal on another draft. family: the key of a proposal that this one is a part of.
     text: what it does, in words a user understands, about the value at `source`, the user's line.
