@@ -49,6 +49,7 @@ def interior(u: Any) -> Any:
 IN_TURN: list[tuple[Callable[[Any], Any], int]] = [(ring, 1), (heat, 1), (wave, 2), (coupled, 2), (lambda c: c[::-1], 2), (lambda u: u.T, 1)]
 IN_PLACE: list[tuple[Callable[[Any], Any], int]] = [
     (staggered, 2), (interior, 1), (lambda u: 2 * u + 1, 1), (lambda u: u + mnp.tanh(u) @ u, 1), (lambda u: u - mnp.sum(u, 0), 1),
+    (lambda u: mnp.roll(u @ mnp.ones((64, 64), int), 1, 0), 1),  # copies take no time beside a large product
     (lambda c: (c[0] + c[1], c[1] * 2), 2), (lambda u: lax.fori_loop(0, 3, lambda i, v: v + i, u), 1), (lambda u: mnp.sort(u, 0), 1),
 ]  # fmt: skip
 
