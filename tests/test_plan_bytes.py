@@ -14,6 +14,7 @@ from meshjit.plan.delay import Delays
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import NamedSharding, PartitionSpec as P
 from meshjit.targets import target_of
+from sharding.mesh import AbstractMesh
 from sharding.placement import Placement
 from tests.tools.fuzz import drawn_by
 from tests.tools.laws import check_law
@@ -69,6 +70,18 @@ FSDP = {
     "f32[64, 64]": P(None, "data"), "i32[4096]": P("data"), "f32[3, 64, 256]": P(None, "data", "model"),
     "f32[3, 256, 64]": P(None, "model", "data"),
 }  # fmt: skip
+
+
+def test_of_what_takes_as_long_the_one_that_sends_less_is_chosen() -> None:
+    """The vectors of a product may meet whole, after two gathers, or along `model`, after one permute and a sum of one number."""
+    mesh = AbstractMesh((2, 4), ("data", "model"))
+
+    def rayleigh(matrix: Any, vector: Any) -> Any:
+        return mnp.vdot(vector, matrix @ vector)
+
+    arguments = {"f32[256, 256]": P("data", "model"), "f32[256]": P("model")}
+    sent = ["2 all_reduce(model) 774", "1 collective_permute(pairs) 256"]
+    assert moved(rayleigh, arguments, [P()], mesh) == sent
 
 
 def test_the_batch_keeps_an_axis_that_the_parameters_want_too() -> None:

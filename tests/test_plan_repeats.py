@@ -28,6 +28,7 @@ from meshjit.partition import bodies, copy_repeats
 from meshjit.partition.partition import partition
 from meshjit.partition.watch import partition_watched
 from meshjit.plan import cost, equations, uses
+from meshjit.plan.assign import EQUAL
 from meshjit.plan.events import Choice
 from meshjit.plan.graph import flatten
 from meshjit.plan.lifetimes import Lifetimes
@@ -162,13 +163,13 @@ def constrained(program: Program, draw: random.Random) -> Program:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_chosen_costs_least_of_all(seed: int) -> None:
+def test_what_is_chosen_costs_about_the_least_of_all(seed: int) -> None:
     """Also of those whose price was not worked out, as it could not be less."""
     program, annotations = random_program(random.Random(seed))
     plan = make_plan(program, MESH, annotations)
     plans = dict(zip(program.eqns, plan.equations, strict=True))
     options = [event.options() for event in plan.events if isinstance(event, Choice)]
-    assert all(each[0][1] == min(seconds for _, seconds in each) for each in options)
+    assert all(each[0][1] <= EQUAL * min(seconds for _, seconds in each) for each in options)
     assert all(e.options()[0][0] is plans[e.eqn] for e in plan.events if isinstance(e, Choice) and e.eqn in plans)
 
 

@@ -3,7 +3,8 @@
 After propagation the values around an equation may still disagree. Each of them suggests a spread: its own placement
 read as factors, completed by what the others say about factors it does not have; and so does every version of an
 operand that exists by then. The cheapest suggestion wins, where the cost is that of bringing the operands there from
-the nearest version, of the work, and of bringing the results to where propagation would have them.
+the nearest version, of the work, and of bringing the results to where propagation would have them. Of those that are about as
+cheap, which is beyond what prices can say, the one that sends least wins.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sharding.rule import FactorRule
 from sharding.spec import Placement
 
 Assignment = dict[str, tuple[AxisRef, ...]]
+EQUAL: Final = 1.01  # seconds up to this ratio count as equal
 GATHERED: Final = 1.1  # times the seconds of a spread that gathers what the op could exchange: it must be clearly faster
 
 
@@ -137,8 +139,12 @@ class Assigner:
             return dearer.get(id(plans[i]), 1.0) * self._seconds(eqn, plans[i], have, homes, sharers, least)
 
         exact = functools.cache(functools.partial(price, least=False))
-        best = _least_of(exact, [price(i, least=True) for i in range(len(plans))])
-        self.options[id(plans[best])] = lambda: [(plans[i], exact(i)) for i in sorted(range(len(plans)), key=exact)]
+        near = _least_of(exact, [price(i, least=True) for i in range(len(plans))])
+        sent = [self._bytes(eqn, plans[i], have, homes, sharers) for i in near] if len(near) > 1 else [0.0]
+        _, _, best = min(zip(sent, map(exact, near), near, strict=True))
+        self.options[id(plans[best])] = lambda: [
+            (plans[i], exact(i)) for i in sorted(range(len(plans)), key=lambda i: (i != best, exact(i)))
+        ]
         return plans[best]
 
     def choices(self, program: Program, plans: Sequence[EquationPlan]) -> list[Choice]:
@@ -205,16 +211,37 @@ class Assigner:
             seconds += between(type, natural, home.without_partial())
         return seconds
 
+    def _bytes(
+        self,
+        eqn: Eqn,
+        step: EquationPlan,
+        have: Sequence[Sequence[Placement]],
+        homes: Sequence[Placement],
+        sharers: tuple[float, ...],
+    ) -> float:
+        """What the same sends: bringing the operands, the op's own rule, bringing the results home."""
+        machine = self.machine
+        _, exchange = machine.own_work(eqn, step)
+        walks = [(eqn.input_types[i], machine.normal(step.operands[i]), machine.normal(p), 1.0) for i, p in exchange.requests]
+        shares, operands = sharers or (1,) * len(have), map(machine.normal, step.operands)
+        for type, versions, target, share in zip(eqn.input_types, have, operands, shares, strict=True):
+            if versions and target not in versions:
+                walks.append((type, machine.nearest(type, versions, target).placements[0], target, share))
+        for type, natural, home in zip(eqn.output_types, step.results, homes, strict=True):
+            walks.append((type, natural, home.without_partial(), 1.0))
+        sent = [machine.walk(type, here, there).bytes / share for type, here, there, share in walks if here != there]
+        return exchange.bytes + sum(sent)
 
-def _least_of(exact: Callable[[int], float], least: Sequence[float]) -> int:
-    """The first of the candidates whose exact price is least. Those that cost more at least are not priced exactly."""
-    best, price = -1, math.inf
+
+def _least_of(exact: Callable[[int], float], least: Sequence[float]) -> list[int]:
+    """The candidates whose exact price is about the least. Those that cost more at least are not priced exactly."""
+    price, asked = math.inf, list[int]()
     for i in sorted(range(len(least)), key=least.__getitem__):
-        if least[i] > price:
+        if least[i] > EQUAL * price:
             break
-        if (exact(i), i) < (price, best):
-            best, price = i, exact(i)
-    return best
+        asked.append(i)
+        price = min(price, exact(i))
+    return [i for i in sorted(asked) if exact(i) <= EQUAL * price]
 
 
 def stays_whole(eqn: Eqn, kind: str) -> bool:
