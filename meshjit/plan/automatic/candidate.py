@@ -22,9 +22,10 @@ from sharding.placement import Placement
 from sharding.spec import PartitionSpec, placement_of, spec_of
 
 Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again"]
+FOR_TIME: Final = KINDS.keys() - {"inside"}  # what proposals for the sake of bytes lead to may take longer
 REFINEMENTS: Final[Mapping[str, Container[str]]] = {
-    "": (), "memory": ("again", "compute"), "all": KINDS,
-    "propagated": KINDS, "propagated, none computed again": KINDS.keys() - {"compute"},
+    "": (), "memory": ("again", "compute"), "all": FOR_TIME,
+    "propagated": FOR_TIME, "propagated, none computed again": FOR_TIME - {"compute"},
 }  # fmt: skip
 RENT: Final = 1e-4  # of the seconds that reading an argument or writing a result once takes
 
