@@ -39,7 +39,7 @@ class Draft:
     plan: Plan
     assigner: Assigner
     blocks: Mapping[Eqn, int] = dataclasses.field(default_factory=dict[Eqn, int])  # loops done in blocks of iterations
-    alone: frozenset[Var] = frozenset()  # of what stays the same in loops, what iterations move by themselves
+    unmoved: frozenset[Var] = frozenset()  # of what stays the same in loops, what is read where it lies
     handed: tuple[Placement, ...] | None = None  # how outputs are handed over, where somebody chose it
 
     @property
@@ -67,22 +67,22 @@ class Draft:
         propagated = propagate(graph, self.machine.mesh, self.propagated)
         if propagated.placements == self.propagated.placements:
             return dataclasses.replace(self, propagated=propagated)
-        return self._replanned(propagated, self.blocks, self.alone, limit)
+        return self._replanned(propagated, self.blocks, self.unmoved, limit)
 
     def with_blocks(self, blocks: Mapping[Eqn, int], limit: Limit | None) -> Draft:
         """The same with more loops done in blocks of iterations. TooDear beyond the limit."""
-        return self._replanned(self.propagated, {**self.blocks, **blocks}, self.alone, limit)
+        return self._replanned(self.propagated, {**self.blocks, **blocks}, self.unmoved, limit)
 
-    def with_alone(self, alone: frozenset[Var], limit: Limit | None) -> Draft:
-        """The same with more of what does not change in loops moved by iterations alone. TooDear beyond the limit."""
-        return self._replanned(self.propagated, self.blocks, self.alone | alone, limit)
+    def with_unmoved(self, unmoved: frozenset[Var], limit: Limit | None) -> Draft:
+        """The same with more of what does not change in loops read where it lies. TooDear beyond the limit."""
+        return self._replanned(self.propagated, self.blocks, self.unmoved | unmoved, limit)
 
     def _replanned(
-        self, propagated: Propagated, blocks: Mapping[Eqn, int], alone: frozenset[Var], limit: Limit | None
+        self, propagated: Propagated, blocks: Mapping[Eqn, int], unmoved: frozenset[Var], limit: Limit | None
     ) -> Draft:
         flat, assigner = self.flat, self.assigner
-        plan = _plan(self.program, self.annotations, flat, propagated, assigner, limit, blocks, self.handed, alone)
-        return dataclasses.replace(self, propagated=propagated, plan=plan, blocks=blocks, alone=alone)
+        plan = _plan(self.program, self.annotations, flat, propagated, assigner, limit, blocks, self.handed, unmoved)
+        return dataclasses.replace(self, propagated=propagated, plan=plan, blocks=blocks, unmoved=unmoved)
 
     def with_homes(self, homes: Mapping[Var, Placement], outputs: Sequence[Placement], assigner: Assigner) -> Draft:
         """The same Program with values where `homes` say, equations as the assigner says, and outputs handed over like this."""
@@ -117,7 +117,7 @@ def first_draft(
     if before is None:
         return _drafted(program, annotations, flat, assigner, limit)
     planted = _planted(before, flat, originals)
-    return _drafted(program, annotations, flat, assigner, limit, handed=before.handed, planted=planted, alone=before.alone)
+    return _drafted(program, annotations, flat, assigner, limit, handed=before.handed, planted=planted, unmoved=before.unmoved)
 
 
 def draft_again(program: Program, annotations: Annotations, like: Plan) -> Draft:
@@ -141,12 +141,12 @@ def _drafted(
     like: Propagated | None = None,
     handed: tuple[Placement, ...] | None = None,
     planted: Mapping[int, Seed] = NOTHING_PLANTED,
-    alone: frozenset[Var] = frozenset(),
+    unmoved: frozenset[Var] = frozenset(),
 ) -> Draft:
     graph = dataclasses.replace(flat.graph, seeds={**flat.graph.seeds, **planted}) if planted else flat.graph
     propagated = propagate(graph, assigner.machine.mesh, like)
-    plan = _plan(program, annotations, flat, propagated, assigner, limit, {}, handed, alone)
-    return Draft(program, annotations, flat, propagated, plan, assigner, handed=handed, alone=alone)
+    plan = _plan(program, annotations, flat, propagated, assigner, limit, {}, handed, unmoved)
+    return Draft(program, annotations, flat, propagated, plan, assigner, handed=handed, unmoved=unmoved)
 
 
 def _planted(before: Draft, flat: Flattened, originals: Mapping[Var, Var]) -> dict[int, Seed]:
@@ -169,7 +169,7 @@ def _plan(
     limit: Limit | None,
     blocks: Mapping[Eqn, int],
     outputs: tuple[Placement, ...] | None = None,
-    alone: frozenset[Var] = frozenset(),
+    unmoved: frozenset[Var] = frozenset(),
 ) -> Plan:
     machine = assigner.machine
     placements = flat.placements(propagated)
@@ -182,7 +182,7 @@ def _plan(
         for v, spec in zip(program.outputs, annotations.outputs, strict=True)
     )
     course = Course(program, machine, placements, sums, Flow(program, machine, limit), sums)
-    equations = Planner(assigner, flat.rules, blocks, alone).equations(course, outputs)
+    equations = Planner(assigner, flat.rules, blocks, unmoved).equations(course, outputs)
     equations, cost, collectives, moves = last_changes(program, machine, equations, inputs, outputs)
     events = (*course.delays.events, *moves, *assigner.choices(program, equations))
     return Plan(

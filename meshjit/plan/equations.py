@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Var
@@ -31,17 +32,19 @@ from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, Placement, completed, placement_of
 
+DEAR: Final = 1e-3  # instead of the number of iterations that share the price of a move
+
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans equations. `placements` are where values are by then, those of nested Programs included. `alone`: inputs of loops'
-    bodies that each iteration brings by itself, if at all. `manual`: the axes along which the code around them runs once each.
-    `summed`: results of branches that are given as addends."""
+    """Plans equations. `placements` are where values are by then, those of nested Programs included. `unmoved`: inputs of
+    loops' bodies that are moved only where nothing else can be. `manual`: the axes along which the code around them runs once
+    each. `summed`: results of branches that are given as addends."""
 
     assigner: Assigner
     rules: Mapping[Eqn, FactorRule]
     blocks: Mapping[Eqn, int]
-    alone: frozenset[Var] = frozenset()
+    unmoved: frozenset[Var] = frozenset()
     manual: frozenset[str] = frozenset()
     summed: Mapping[Var, Placement] = field(default_factory=dict[Var, Placement])
 
@@ -145,8 +148,8 @@ class Planner:
         ends = zip(region.results, program.outputs, strict=True)
         given = [v for result, v in ends if result is not None and not region.loops and eqn.outputs[result] in self.summed]
         trips = max(expected_trips(region), 1.0)
-        shared = [v for i in region.invariant if (v := program.inputs[i]) not in self.alone] if region.loops else []
-        iterations = dict.fromkeys(shared, trips)
+        same = [program.inputs[i] for i in region.invariant] if region.loops else []
+        iterations = {v: DEAR if v in self.unmoved else trips for v in same}
 
         def with_sums(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
             pending = {program.inputs[i]: p for i, p in sums.items()}

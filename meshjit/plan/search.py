@@ -25,7 +25,7 @@ from meshjit.plan.proposals import KINDS, Proposal
 
 TRIALS: Final = 16
 OF_ONE_KIND: Final = 8
-IN_LOOPS: Final = "inside"  # the kind of proposal that moves less before loops
+IN_LOOPS: Final = "unmoved"  # the kind of proposal that moves less before loops
 ROUNDS: Final = 3  # further proposals of one kind, on top of its first, before the plans are compared
 HOPELESS: Final = 0.1  # a plan dearer by this fraction of the time for moving data is not tried in parts
 

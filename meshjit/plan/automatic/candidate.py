@@ -22,7 +22,7 @@ from sharding.placement import Placement
 from sharding.spec import PartitionSpec, placement_of, spec_of
 
 Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again"]
-FOR_TIME: Final = KINDS.keys() - {"inside"}  # what proposals for the sake of bytes lead to may take longer
+FOR_TIME: Final = KINDS.keys() - {"unmoved"}  # what proposals for the sake of bytes lead to may take longer
 REFINEMENTS: Final[Mapping[str, Container[str]]] = {
     "": (), "memory": ("again", "compute"), "all": FOR_TIME,
     "propagated": FOR_TIME, "propagated, none computed again": FOR_TIME - {"compute"},

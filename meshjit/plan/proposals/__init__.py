@@ -20,9 +20,9 @@ from meshjit.plan.proposals import (
     hand_over_slices,
     keep_dims_apart,
     keep_gathered,
+    leave_in_loops,
     leave_outputs,
     move_before_loops,
-    move_in_loops,
     spread_largest_first,
     turn_conflicts,
 )
@@ -31,10 +31,10 @@ from meshjit.plan.proposals.proposal import Proposal as Proposal
 KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "slices": hand_over_slices.propose,
     "before": move_before_loops.propose,
-    "inside": move_in_loops.propose,
     "apart": keep_dims_apart.propose,
     "turn": turn_conflicts.propose,
     "order": spread_largest_first.propose,
+    "unmoved": leave_in_loops.propose,  # once it is settled where values lie
     "align": align_stencils.propose,
     "commute": commute_transforms.propose,
     "merged": gather_merged.propose,

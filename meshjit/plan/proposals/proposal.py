@@ -14,7 +14,7 @@ from sharding.graph import Seed
 @dataclass(frozen=True)
 class Proposal:
     """What else could be decided: other `seeds`, another `program`, loops done in `blocks` of so many iterations, or values that
-    are moved by every iteration `alone`.
+    stay `unmoved` in loops.
 
     key: the same for the same proposal on another draft. family: the key of a proposal that this one is a part of.
     text: what it does, in words a user understands, about the value at `source`, the user's line.
@@ -36,7 +36,7 @@ class Proposal:
     program: Program | None = field(default=None, repr=False, compare=False)
     originals: Mapping[Var, Var] = field(default_factory=dict[Var, Var], repr=False, compare=False)  # of copies in `program`
     blocks: Mapping[Eqn, int] = field(default_factory=dict[Eqn, int], repr=False, compare=False)
-    alone: frozenset[Var] = field(default=frozenset(), repr=False, compare=False)  # inputs of loops' bodies
+    unmoved: frozenset[Var] = field(default=frozenset(), repr=False, compare=False)  # inputs of loops' bodies
     more: Callable[[Draft], Iterable[Proposal]] | None = field(default=None, repr=False, compare=False)
 
     def apply(self, draft: Draft, limit: Limit | None) -> Draft:
@@ -45,7 +45,7 @@ class Proposal:
             return draft.with_program(self.program, limit, self.originals)
         if self.blocks:
             return draft.with_blocks(self.blocks, limit)
-        if self.alone:
-            return draft.with_alone(self.alone, limit)
+        if self.unmoved:
+            return draft.with_unmoved(self.unmoved, limit)
         assert self.seeds is not None
         return draft.with_seeds(self.seeds(), limit)

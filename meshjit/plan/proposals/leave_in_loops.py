@@ -1,4 +1,4 @@
-"""What does not change in a loop need not be moved before it: the equation that reads it may be computed where it lies.
+"""What does not change in a loop need not be moved before it: what reads it may be computed where it lies.
 
     %1: f32[V, D] gathered before the loop    each iteration looks up its rows there                one long message
     %1: f32[V@x, D] as it is                  each iteration sums up the rows that it looked up     many short ones
@@ -23,14 +23,13 @@ CHOICES = 2  # values that are tried by themselves
 
 def propose(draft: Draft) -> Iterator[Proposal]:
     """All that is moved before loops together, then the largest by themselves."""
-    moved = sorted({v: sent for v, sent in _moved_before(draft.plan) if v not in draft.alone}.items(), key=lambda pair: -pair[1])
-    values = [v for v, _ in moved]
-    alone = [[v] for v in values[:CHOICES]] if len(values) > 1 else []
-    for some in [values, *alone] if values else ():
+    sent = {v: bytes for v, bytes in _moved_before(draft.plan) if v not in draft.unmoved}
+    values = sorted(sent, key=lambda v: -sent[v])
+    single = [[v] for v in values[:CHOICES]] if len(values) > 1 else []
+    for some in [values, *single] if values else ():
         shapes = ", ".join([str(list(v.shape)) for v in some])
-        text = f"move {shapes} in iterations as each of them needs it, not before the loop"
-        key = ("inside", *some)
-        yield Proposal("inside", key, text, saves_bytes=True, alone=frozenset(some))
+        text = f"read {shapes} in a loop where it lies, and not move it before the loop"
+        yield Proposal("unmoved", ("unmoved", *some), text, saves_bytes=True, unmoved=frozenset(some))
 
 
 def _moved_before(plan: Plan) -> Iterator[tuple[Var, float]]:
