@@ -43,7 +43,8 @@ def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
         trials.append(_trial(draft, proposal, rival))
         if rival is None or _is_hopeless(rival.cost, draft.cost):
             hopeless.add(proposal.key)
-        further = _further(draft, rival, kinds) if rival is not None and not trials[-1].is_accepted else None
+        is_last = trials[-1].is_accepted or len(trials) == TRIALS
+        further = _further(draft, rival, kinds) if rival is not None and not is_last else None
         if rival is not None and further is not None:
             rival = _attempt(rival, further, draft)
             trials.append(_trial(draft, further, rival))
