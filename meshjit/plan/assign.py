@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import work_passes
-from meshjit.plan.cost import Machine
+from meshjit.core.types import TensorType
+from meshjit.plan.cost import Machine, OwnCost
 from meshjit.plan.displaced import displaced
 from meshjit.plan.events import Choice, Options
 from sharding.axes import AxisRef, overlap
@@ -193,22 +194,14 @@ class Assigner:
         sharers: tuple[float, ...],
         least: bool,
     ) -> float:
-        """Predicted seconds of bringing the operands, of the work, and of bringing the results home; or at least so many,
-        without a search for walks."""
+        """Predicted seconds of the work and of all that is brought; or at least so many, without a search for walks."""
         machine = self.machine
         between = machine.least if least else machine.seconds
         work, exchange = machine.own_work(eqn, step)
         seconds = work + exchange.moving
-        for i, placement in exchange.requests:
-            seconds += between(eqn.input_types[i], machine.normal(step.operands[i]), machine.normal(placement))
-        shares = sharers or (1,) * len(have)
-        for type, versions, target, share in zip(eqn.input_types, have, step.operands, shares, strict=True):
-            target = machine.normal(target)
-            if versions and target not in versions:
-                sources = versions if least else (machine.nearest(type, versions, target).placements[0],)
-                seconds += min([between(type, source, target) for source in sources]) / share
-        for type, natural, home in zip(eqn.output_types, step.results, homes, strict=True):
-            seconds += between(type, natural, home.without_partial())
+        for type, sources, target, share in self._brought(eqn, step, exchange, have, homes, sharers):
+            sources = sources if least else (self._source(type, sources, target),)
+            seconds += min([between(type, source, target) for source in sources]) / share
         return seconds
 
     def _bytes(
@@ -219,18 +212,36 @@ class Assigner:
         homes: Sequence[Placement],
         sharers: tuple[float, ...],
     ) -> float:
-        """What the same sends: bringing the operands, the op's own rule, bringing the results home."""
-        machine = self.machine
-        _, exchange = machine.own_work(eqn, step)
-        walks = [(eqn.input_types[i], machine.normal(step.operands[i]), machine.normal(p), 1.0) for i, p in exchange.requests]
-        shares, operands = sharers or (1,) * len(have), map(machine.normal, step.operands)
-        for type, versions, target, share in zip(eqn.input_types, have, operands, shares, strict=True):
+        """What the op's own rule and all that is brought send."""
+        _, exchange = self.machine.own_work(eqn, step)
+        brought = self._brought(eqn, step, exchange, have, homes, sharers)
+        walks = ((self.machine.walk(type, self._source(type, sources, to), to), share) for type, sources, to, share in brought)
+        return exchange.bytes + sum(walk.bytes / share for walk, share in walks)
+
+    def _brought(
+        self,
+        eqn: Eqn,
+        step: EquationPlan,
+        exchange: OwnCost,
+        have: Sequence[Sequence[Placement]],
+        homes: Sequence[Placement],
+        sharers: tuple[float, ...],
+    ) -> Iterator[tuple[TensorType, Sequence[Placement], Placement, float]]:
+        """What the op's own rule asks for, operands that are not there, and results that go home: the type, where it may come
+        from, where it goes, and how many share the price."""
+        normal = self.machine.normal
+        for i, placement in exchange.requests:
+            yield eqn.input_types[i], (normal(step.operands[i]),), normal(placement), 1
+        shares = sharers or (1,) * len(have)
+        for type, versions, operand, share in zip(eqn.input_types, have, step.operands, shares, strict=True):
+            target = normal(operand)
             if versions and target not in versions:
-                walks.append((type, machine.nearest(type, versions, target).placements[0], target, share))
+                yield type, versions, target, share
         for type, natural, home in zip(eqn.output_types, step.results, homes, strict=True):
-            walks.append((type, natural, home.without_partial(), 1.0))
-        sent = [machine.walk(type, here, there).bytes / share for type, here, there, share in walks if here != there]
-        return exchange.bytes + sum(sent)
+            yield type, (natural,), home.without_partial(), 1
+
+    def _source(self, type: TensorType, sources: Sequence[Placement], target: Placement) -> Placement:
+        return sources[0] if len(sources) == 1 else self.machine.nearest(type, sources, target).placements[0]
 
 
 def _least_of(exact: Callable[[int], float], least: Sequence[float]) -> list[int]:
