@@ -32,7 +32,7 @@ from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, Placement, completed, placement_of
 
-DEAR: Final = 1e-3  # instead of the number of iterations that share the price of a move
+DEAR: Final = 1e-3  # iterations that share the price of a move which is not to be made: it costs a thousand times as much
 
 
 @dataclass(frozen=True)

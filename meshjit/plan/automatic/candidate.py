@@ -43,7 +43,7 @@ class Candidate:
 
     @property
     def computes_again(self) -> bool:
-        """Whether the plan computes something again to fit, so that no bound is one of plans like it."""
+        """Whether the plan computes something again to fit. Bounds say nothing of such plans."""
         return any(trial.kind == "compute" and trial.is_accepted for trial in self.plan.trials)
 
     def is_better_than(self, other: Candidate, memory: float) -> bool:
