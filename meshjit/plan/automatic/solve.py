@@ -168,7 +168,7 @@ class Search(Made):
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
         self.chosen = self.as_refined(best)
-        if self.chosen.computes_again:  # it may be faster than all that fit otherwise, so it is compared with plans without a limit
+        if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit
             self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
         return self.chosen
 
