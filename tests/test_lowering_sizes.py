@@ -122,7 +122,7 @@ def public_functions() -> list[str]:
 
 
 HELPERS = set("""NamedTuple Axes adjoint apply broadcast_all weak_of vary varying_of arange asarray bind broadcast_to cast complex_of concatenate counted dtype_of exactly eye placed
-selection shape_tuple
+selection shape_tuple concrete kind_of
 expand_dims float_of fori_loop iota is_float is_inexact lifted line_of matrices normal_axis ops part_dtype place_dtype promoted real_of
 roll shape_of slice_in_dim splat squeeze take_along_axis total transform tril triu user_source zeros
 Initializer""".split())

@@ -257,7 +257,7 @@ def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None)
 
 def _frequencies(name: str, n: Any, d: Any, places: Any, dtype: Any) -> Any:
     """The spacing may be an array of no dims, traced or not."""
-    is_count = _is_one(n, "biu") and concrete(n, f"{name}: n is the result's extent", "an int") >= 1
+    is_count = _is_one(n, "biu") and _count(name, n) >= 1
     if not is_count or not _is_one(d, "biuf"):
         raise ValueError(
             f"{name}: n must be an int of at least 1 and d a number, got n={n!r}, d={d!r}\n  at {line_of(user_source())}"
@@ -273,10 +273,15 @@ def _frequencies(name: str, n: Any, d: Any, places: Any, dtype: Any) -> Any:
     return ufuncs.true_divide(places(kind), bind(ops("optimization_barrier"), step))
 
 
+def _count(name: str, n: Any) -> int:
+    return int(n) if isinstance(n, int | np.integer) else int(concrete(n, f"{name}: n is the result's extent", "an int"))
+
+
 def _is_one(x: Any, kinds: str) -> bool:
-    """Whether it is one number of these kinds."""
-    is_number = isinstance(x, int | float | np.number) or hasattr(x, "dtype")
-    return is_number and shape_of(x) == () and kind_of(dtype_of(x)) in kinds
+    """Whether it is one number of these kinds, however large."""
+    if isinstance(x, int | float | np.number):
+        return np.dtype(type(x)).kind in kinds
+    return hasattr(x, "dtype") and shape_of(x) == () and kind_of(dtype_of(x)) in kinds
 
 
 def _signed(n: Any) -> Any:
