@@ -1,4 +1,6 @@
-"""Sums that are read under several placements are reduced to the one from which the others cost least.
+"""Sums are reduced as soon as they are made where that is better than when the first reader asks for them.
+
+Under several placements they are read from the one from which the others cost least:
 
     %y partial sum(x); read as [x, -], then as [-, -]      in the order of the readers: a reduce-scatter, then an all-gather
                                                            [-, -] first: an all-reduce, of which [x, -] is a slice
@@ -6,12 +8,18 @@
 Readers ask for values one after the other, and what was brought for one is there for the next, so the order decides. Once all
 equations are planned, all readers of a sum are known. Where another placement than the first reader's had better be first, and
 as many bytes are sent, the sum is brought there as soon as it is made.
+
+What is read much later, and is smaller then, does not wait: the gradients of all layers lie reduced and scattered until the
+optimizer reads them, not as the partial sums of each device.
+
+    %g partial sum(x) f32[K, N]; read as [x, -] after the backward pass        1 / x of its bytes are held until then
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from meshjit.core.plan import EquationPlan
@@ -22,6 +30,7 @@ from sharding.placement import Placement
 
 EQUAL: Final = 1 + 1e-9  # seconds and bytes that differ by less are the same
 MOST: Final = 4  # placements of one sum
+SOON: Final = 1  # equations further on: who reads a sum there does not let it wait
 
 
 def bring_first(
@@ -29,33 +38,62 @@ def bring_first(
 ) -> tuple[EquationPlan, ...]:
     """The plans of a Program's equations, with `brought` where an order of its readers' placements costs less than theirs."""
     asked, known, steps = _asked(program, machine, plans, outputs), dict[object, EquationPlan](), list(plans)
-    for at in sorted({at for at, placements in asked.values() if len(placements) > 1}):
+    for at in sorted({readers.made for readers in asked.values() if len(readers.placements) > 1 or readers.is_late}):
         eqn, plan = program.eqns[at], plans[at]
         sides = zip(eqn.outputs, plan.results, strict=True)
-        first = tuple([first_of(machine, v.type, p, asked[v][1]) if v in asked else None for v, p in sides])
+        first = tuple([asked[v].first(machine, v.type, p) if v in asked else None for v, p in sides])
         if any(first):  # plans of alike equations stay one object
             steps[at] = known.setdefault((id(plan), first), dataclasses.replace(plan, brought=first))
     return tuple(steps)
 
 
+@dataclass
+class _Readers:
+    """Of a sum: the numbers of the equations that make it and read it first, and the whole placements under which it is read, in
+    the order of its readers. `flows`: somebody reads it as it is."""
+
+    made: int
+    read: int = -1
+    placements: dict[Placement, None] = field(default_factory=dict[Placement, None])
+    flows: bool = False
+
+    def add(self, at: int, placement: Placement) -> None:
+        self.read = at if self.read < 0 else self.read
+        if placement.partial:
+            self.flows = True
+        else:
+            self.placements[placement] = None
+
+    @property
+    def is_late(self) -> bool:
+        return self.read > self.made + SOON and not self.flows
+
+    def first(self, machine: Machine, type: TensorType, made: Placement) -> Placement | None:
+        """The placement to which the sum is brought as soon as it is made, if any."""
+        placement = first_of(machine, type, made, self.placements)
+        if placement is None and self.is_late:
+            asked = next(iter(self.placements))
+            return asked if machine.local_bytes(type, asked) < machine.local_bytes(type, machine.normal(made)) else None
+        return placement
+
+
 def _asked(
     program: Program, machine: Machine, plans: Sequence[EquationPlan], outputs: Sequence[Placement]
-) -> dict[Var, tuple[int, dict[Placement, None]]]:
-    """Of sums, the number of the equation that makes each, and the whole placements under which it is read, in the order of its
-    readers."""
+) -> dict[Var, _Readers]:
+    """Of sums, who reads them."""
     sums = {id(plan) for plan in {id(plan): plan for plan in plans}.values() if any(map(is_sum, plan.results))}
-    asked: dict[Var, tuple[int, dict[Placement, None]]] = {}
+    asked: dict[Var, _Readers] = {}
     for at in [at for at, plan in enumerate(plans) if id(plan) in sums]:
         made = zip(program.eqns[at].outputs, plans[at].results, strict=True)
-        asked.update((var, (at, {})) for var, placement in made if is_sum(placement))
+        asked.update((var, _Readers(at)) for var, placement in made if is_sum(placement))
     is_unread = {*asked}.isdisjoint
     for at in [at for at, eqn in enumerate(program.eqns) if not is_unread(eqn.inputs)] if asked else ():
         for var, placement in zip(program.eqns[at].inputs, plans[at].operands, strict=True):
-            if var in asked and not placement.partial:
-                asked[var][1][machine.normal(placement)] = None
+            if var in asked:
+                asked[var].add(at, machine.normal(placement))
     for var, placement in zip(program.outputs, outputs, strict=True):
-        if var in asked and not placement.partial:
-            asked[var][1][machine.normal(placement)] = None
+        if var in asked:
+            asked[var].add(len(plans), machine.normal(placement))
     return asked
 
 
