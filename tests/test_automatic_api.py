@@ -229,7 +229,7 @@ def test_nothing_fits() -> None:
     lines = str(raised.value).splitlines()
     assert lines[0].startswith("wide_step: no plan was found that holds at most 15,000,000 bytes a device; the least that one was found to hold is ")
     again = r"  at the peak 2,097,152 bytes: \w+ at test_automatic_api.py:\d+ loss \(again\) float32\[8192@x, 512\]"
-    assert re.fullmatch(again, lines[1])  # what is computed again in the backward pass; the layers before are not held
+    assert any(re.fullmatch(again, line) for line in lines[1:-1])  # what is computed again; the layers before are not held
     assert lines[-1].startswith("  fix: 16 devices, {'x': 16} (tried: ")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import meshjit.numpy as mnp
-from meshjit import debug, nn
+from meshjit import debug, lax, nn
 from meshjit.autodiff import grad
 from meshjit.core.effects import is_pure
 from meshjit.core.plan import Plan, PlanCost
@@ -67,6 +67,32 @@ def planned(program: Program, memory: float) -> Plan:
 @pytest.fixture(scope="module")
 def program() -> Program:
     return traced(step, [f"f32[{WIDTH}, {WIDTH}]"] * LAYERS + [f"f32[{ROWS}, {WIDTH}]"])
+
+
+def partial_sums_held(plan: Plan) -> int:
+    """The most at a time."""
+    lifetimes = Lifetimes(plan.program, Machine(MESH, target_of(MESH)), plan.equations, plan.inputs, plan.outputs)
+    each = (sum(p.partial != () for _, p, _ in lifetimes.alive(at)) for at in range(len(plan.program.eqns)))
+    return max(each)
+
+
+def all_at_once(*arguments: Any) -> Any:
+    """The same step, whose weights change once all gradients are there."""
+    *weights, x = arguments
+    changed = step(*weights, x)
+    changes = lax.optimization_barrier(tuple([a - b for a, b in zip(changed, weights, strict=True)]))
+    return tuple([w + c for w, c in zip(weights, changes, strict=True)])
+
+
+@pytest.mark.parametrize("name", ["one by one", "all at once"])
+def test_gradients_do_not_wait_as_partial_sums(name: str) -> None:
+    """They are reduced and scattered as soon as they are made, and lie in shards until the weights change."""
+    fun = {"one by one": step, "all at once": all_at_once}[name]
+    program = traced(fun, [f"f32[{WIDTH}, {WIDTH}]"] * LAYERS + [f"f32[{ROWS}, {WIDTH}]"])
+    plan = planned(program, math.inf)
+    assert sum(each.kind == "reduce_scatter" for each in plan.collectives) == LAYERS
+    assert partial_sums_held(plan) == 1
+    partitioned_as_predicted(plan)
 
 
 def gathers(plan: Plan) -> int:
