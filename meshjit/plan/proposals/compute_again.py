@@ -4,6 +4,8 @@ The values of the forward pass that are held at the peak are made again when the
 by section (`plan/stored.py`), as `checkpoint` would, layer by layer: as many as bring the peak below the memory. First come those
 that take least for their bytes, of equal layers the first. Either what goes element by element alone, which costs little, or all.
 
+Where even so far more is held than there is memory, nothing is computed again: it would take longer, and not fit.
+
 What a loop stacks for a later one is made again in that one's iterations (`transform/compute_again_in_loops.py`), the same values
 in each: as little as suffices (`plan/loop_residuals.py`).
 """
@@ -24,6 +26,7 @@ from meshjit.plan.stored import Stored
 from meshjit.transform.compute_again import Section, compute_again
 from meshjit.transform.compute_again_in_loops import compute_again_in_loop
 
+FAR: Final = 2.0  # times the memory: what holds more all the same is not computed again, since it would not fit by far
 TRIED: Final = 3  # ways to compute sections again with which the plan fits, by what is known before; else one
 
 
@@ -47,7 +50,7 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     sections = [option for deep, way in ways for option in _of_sections(draft, stored, deep, way, seconds)]
     best = sorted(sections, key=lambda option: _worth(option, memory))
     options = [*[o for n, o in enumerate(best[:TRIED]) if not n or o.peak <= memory], *_of_loops(draft)]
-    for option in sorted(options, key=lambda option: _worth(option, memory)):
+    for option in sorted([o for o in options if o.peak <= FAR * memory], key=lambda option: _worth(option, memory)):
         program, originals = option.write()
         key = "compute", frozenset(eqn.outputs[0] for eqn in option.eqns)
         source = str(option.eqns[0].source or "")
