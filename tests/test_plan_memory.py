@@ -186,15 +186,15 @@ def layers() -> Program:
     return traced(residual_step, [f"f32[{WIDTH}, {WIDTH}]"] * LAYERS + [f"f32[{8 * ROWS}, {WIDTH}]"])
 
 
-@pytest.mark.parametrize(("part", "count"), [(0.9, 1), (0.7, 3), (0.4, 5)])
-def test_as_many_layers_are_computed_again_as_do_not_fit(layers: Program, part: float, count: int) -> None:
+@pytest.mark.parametrize(("part", "which"), [(0.9, "2 of 6"), (0.7, "the first 1 of 3"), (0.45, "the first 2 of 3")])
+def test_as_many_layers_are_computed_again_as_do_not_fit(layers: Program, part: float, which: str) -> None:
     free = search(replicated(layers, 1e12))
     room = part * most(free)
     plan = search(replicated(layers, room))
     assert most(plan) <= room and free.cost is not None and plan.cost is not None
-    assert free.cost.seconds < plan.cost.seconds < 1.3 * free.cost.seconds
+    assert free.cost.seconds < plan.cost.seconds < 1.45 * free.cost.seconds
     (trial,) = [trial for trial in plan.trials if trial.is_accepted]
-    assert trial.text.startswith(f"compute the first {count} of {LAYERS} sections of line ")
+    assert trial.text.startswith(f"compute {which} sections of line ")
     decision = next(d for d in plan.decisions if trial.text in d.subject)
     assert decision.choice == "kept" and decision.because[0].startswith("memory is short, and the peak holds ")
 
@@ -219,8 +219,8 @@ def test_what_would_be_held_is_known_before_planning(layers: Program, deep: bool
     draft = replicated(layers, 1.0)
     stored = Stored(draft.lifetimes)
     sections = [*stored.sections(deep)]
-    assert len(sections) == LAYERS
-    for count in (1, 2, 4):
+    assert len(sections) == LAYERS // 2
+    for count in (1, 2, 3):
         program, originals = compute_again(draft.program, sections[:count])
         held = max(draft.with_program(program, None, originals).lifetimes.held_bytes())
         assert held == pytest.approx(stored.peak_with(sections[:count]), rel=0.02)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.once import Once
 from meshjit.core.plan import EquationPlan, PlanCost
-from meshjit.core.program import Eqn, Program
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import run_regions, weighted_regions
 from meshjit.core.repeats import kinds_of
 from meshjit.core.rules import Reading, goes_by_element, reading_of, rule_of
@@ -106,6 +106,11 @@ class Machine(Walks):
     def forget_repeats(self) -> None:
         """What planning repeats came to is worked out anew."""
         self.uses_of: Callable[[Program], Uses] = Once(Uses)
+
+    def unheld(self, program: Program) -> set[Var]:
+        """Values that take none of a device's memory: in that of hosts, or computed where they are read."""
+        uses = self.uses_of(program)
+        return {*uses.fused, *uses.on_host} if self.target.has_host_memory else uses.fused
 
     def again(self) -> Machine:
         """One that knows what this one knows. What it learns of plans goes when it goes; prices of walks are shared."""

@@ -61,7 +61,7 @@ class Flow(Versions[None]):
         self.work = self.moving = self.bytes = 0.0
         self.held = self.peak = 0
         self.ends = machine.uses_of(program).ends
-        self.on_host = machine.uses_of(program).on_host if machine.target.has_host_memory else frozenset[Var]()
+        self.unheld = machine.unheld(program)
         self.at = 0
         self.collectives: list[Collective] = []
         self.events: list[Event] = []
@@ -76,7 +76,7 @@ class Flow(Versions[None]):
 
     def local_bytes(self, var: Var, placement: Placement) -> int:
         """What a version of a value takes of a device's own memory."""
-        return 0 if var in self.on_host else self.machine.local_bytes(var.type, placement)
+        return 0 if var in self.unheld else self.machine.local_bytes(var.type, placement)
 
     def run(self, eqn: Eqn, plan: EquationPlan) -> None:
         """One equation: bring its operands, compute, forget what nobody needs any more."""
@@ -94,10 +94,10 @@ class Flow(Versions[None]):
             self.exchange(eqn, effect.exchange)
         if self.left is not None:
             self.check(self.at + 1)
-        sizes, on_host = self.sizes, self.on_host
+        sizes, unheld = self.sizes, self.unheld
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
-            sizes[var] = size = 0 if var in on_host else size
+            sizes[var] = size = 0 if var in unheld else size
             self.held += size
         if not eqn.inputs or eqn.inputs[0] in self.cheap:
             self.note_maker(eqn, plan)

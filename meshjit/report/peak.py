@@ -67,7 +67,8 @@ def _where(point: Point) -> str:
 def _alive(subject: Subject, lifetimes: Lifetimes, at: int, is_inside: bool) -> list[Held]:
     """Values of one line, type and role together."""
     rows: dict[tuple[str, str, str], Held] = {}
-    for var, placement, _ in lifetimes.alive(at):
+    fused = subject.machine.uses_of(lifetimes.program).fused
+    for var, placement in [(var, placement) for var, placement, _ in lifetimes.alive(at) if var not in fused]:
         each = _held(subject, var, placement, is_inside)
         key = (each.type, each.source or starred(each.value), each.role)
         before = rows.get(key)

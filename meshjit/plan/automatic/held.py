@@ -48,8 +48,9 @@ class Held:
     def __init__(self, model: Model) -> None:
         self.moments = [*_moments(model.program)]
         spans: dict[object, Sequence[Span]] = {}
-        uses_of, has_host = model.machine.uses_of, model.machine.target.has_host_memory
-        values = [v for v in model.values.values() if not (has_host and v.var in uses_of(v.prices.program).on_host)]
+        programs = [value.prices.program for value in model.values.values()]
+        unheld = set[Var]().union(*map(model.machine.unheld, {id(p): p for p in programs}.values()))
+        values = [v for v in model.values.values() if v.var not in unheld]
         self.parts = [part for value in values for part in _Holder(value, model, self.moments, spans).parts()]
 
     def bytes(self, choices: Choices) -> Table:

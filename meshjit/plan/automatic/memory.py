@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from meshjit.core.memories import all_on_host
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program, Var
 from meshjit.core.region import programs_of
@@ -45,9 +44,10 @@ def _held(model: Model, at: int) -> Mapping[int, Table]:
     brought again when they are read (`proposals/gather_again.py`)."""
     machine, held = model.machine, dict[int, Table]()
     alive = set(_alive(model.program, at))
-    for program in programs_of(model.program.eqns[at].params):
+    inside = [*programs_of(model.program.eqns[at].params)]
+    for program in inside:
         alive.update(program.vars())
-    alive -= all_on_host(model.program) if machine.target.has_host_memory else frozenset()
+    alive -= set[Var]().union(*map(machine.unheld, (model.program, *inside)))
     for var in model.values.keys() & alive:
         value = model.values[var]
         number, homes = model.tables.versions_of.get(value.key, (value.maker.number, value.homes))
