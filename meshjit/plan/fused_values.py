@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
@@ -27,35 +27,47 @@ MUCH_LESS: Final = 8  # times fewer bytes
 def fused_values(program: Program) -> set[Var]:
     """Those of a Program, nested ones aside."""
     kinds = kinds_of(program)
-    is_fused, reads_fused = dict[int, bool](), dict[int, bool]()
-    for eqn, kind in zip(program.eqns, kinds, strict=True):
-        if kind not in is_fused:
-            is_fused[kind] = _is_fused(eqn)
-            reads_fused[kind] = is_fused[kind] or _sums(eqn)
+    facts = {kind: _facts(eqn) for kind, eqn in dict(zip(kinds, program.eqns, strict=True)).items()}
     lies = {*program.outputs}
     for eqn, kind in zip(program.eqns, kinds, strict=True):
-        if not reads_fused[kind]:
+        if not facts[kind].reads_fused:
             lies.update(eqn.inputs)
     made_of: dict[Var, int] = {}  # bytes in memory that each of them is made of
     for eqn, kind in zip(program.eqns, kinds, strict=True):
-        if is_fused[kind] and eqn.outputs[0] not in lies:
-            result = eqn.outputs[0]
-            nbytes = sum([made_of.get(v, v.type.nbytes) for v in dict.fromkeys(eqn.inputs)])
-            if MUCH_LESS * nbytes <= result.type.nbytes:
-                made_of[result] = nbytes
+        if facts[kind].is_fused:
+            nbytes = facts[kind].nbytes
+            if nbytes > facts[kind].most and not made_of.keys().isdisjoint(eqn.inputs):
+                nbytes = sum([made_of.get(v, v.type.nbytes) for v in dict.fromkeys(eqn.inputs)])
+            if nbytes <= facts[kind].most and eqn.outputs[0] not in lies:
+                made_of[eqn.outputs[0]] = nbytes
     return {*made_of} - _unlike(program, made_of)
 
 
+class _Facts(NamedTuple):
+    """Of equations of one kind: whether compilers fuse the result into its readers, and operands into it; bytes of the operands,
+    and how many those may be."""
+
+    is_fused: bool
+    reads_fused: bool
+    nbytes: int = 0
+    most: float = 0.0
+
+
+def _facts(eqn: Eqn) -> _Facts:
+    if not _is_fused(eqn):
+        return _Facts(False, _sums(eqn))
+    return _Facts(True, True, sum(v.type.nbytes for v in {*eqn.inputs}), eqn.outputs[0].type.nbytes / MUCH_LESS)
+
+
 def _unlike(program: Program, fused: Mapping[Var, int]) -> set[Var]:
-    """Values at places of repeats at which other repeats of the kind hold one. What repeats of one kind hold is alike."""
-    by_kind: dict[int, list[Repeat]] = defaultdict(list)
+    """Values at places of repeats at which another repeat of the kind holds one. What repeats of one kind hold is alike."""
+    by_kind: dict[int, list[tuple[Repeat, set[int]]]] = defaultdict(list)
     for repeat in repeats(program):
-        by_kind[repeat.kind].append(repeat)
+        by_kind[repeat.kind].append((repeat, {i for i, v in enumerate(repeat.inner) if v in fused}))
     unlike = set[Var]()
     for every in by_kind.values():
-        for values in zip(*[repeat.inner for repeat in every], strict=True):
-            if not all([v in fused for v in values]):
-                unlike.update(values)
+        alike = set[int].intersection(*[places for _, places in every])
+        unlike.update(repeat.inner[i] for repeat, places in every for i in places - alike)
     return unlike
 
 
