@@ -41,7 +41,9 @@ def bring_first(
     for at in sorted({readers.made for readers in asked.values() if len(readers.placements) > 1 or readers.is_late}):
         eqn, plan = program.eqns[at], plans[at]
         sides = zip(eqn.outputs, plan.results, strict=True)
-        first = tuple([asked[v].first(machine, v.type, p) if v in asked else None for v, p in sides])
+        first = tuple(
+            [first_of(machine, v.type, p, asked[v].placements, asked[v].is_late) if v in asked else None for v, p in sides]
+        )
         if any(first):  # plans of alike equations stay one object
             steps[at] = known.setdefault((id(plan), first), dataclasses.replace(plan, brought=first))
     return tuple(steps)
@@ -66,15 +68,7 @@ class _Readers:
 
     @property
     def is_late(self) -> bool:
-        return self.read > self.made + SOON and not self.flows
-
-    def first(self, machine: Machine, type: TensorType, made: Placement) -> Placement | None:
-        """The placement to which the sum is brought as soon as it is made, if any."""
-        placement = first_of(machine, type, made, self.placements)
-        if placement is None and self.is_late:
-            asked = next(iter(self.placements))
-            return asked if machine.local_bytes(type, asked) < machine.local_bytes(type, machine.normal(made)) else None
-        return placement
+        return is_late(self.made, self.read) and not self.flows
 
 
 def _asked(
@@ -101,13 +95,23 @@ def is_sum(placement: Placement) -> bool:
     return bool(placement.partial) and placement.partial_kind == "sum"
 
 
-def first_of(machine: Machine, type: TensorType, made: Placement, asked: Iterable[Placement]) -> Placement | None:
-    """The placement to which a sum is brought before its readers ask for it; None where their order costs no more."""
+def is_late(made: int, read: int) -> bool:
+    """Whether an equation stands far behind another one. Both by number."""
+    return read > made + SOON
+
+
+def first_of(
+    machine: Machine, type: TensorType, made: Placement, asked: Iterable[Placement], is_late: bool = False
+) -> Placement | None:
+    """The placement to which a sum is brought before its readers ask for it; None where their order costs no more, and nothing is
+    gained where they ask late."""
     order, made = list(asked), machine.normal(made)
-    if not 1 < len(order) <= MOST:
-        return None
-    best, sent = _in_order(machine, type, made, order)
     first: Placement | None = None
+    if is_late and machine.local_bytes(type, order[0]) < machine.local_bytes(type, made):
+        first = order[0]
+    if not 1 < len(order) <= MOST:
+        return first
+    best, sent = _in_order(machine, type, made, order)
     for placement in order[1:]:
         seconds, bytes_ = _in_order(machine, type, made, [placement, *order])
         if seconds * EQUAL < best and bytes_ <= sent * EQUAL:

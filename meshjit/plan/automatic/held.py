@@ -28,7 +28,7 @@ from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.decisions import Decision, Value
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.problem import Problem, Table
-from meshjit.plan.bring_first import first_of, is_sum
+from meshjit.plan.bring_first import first_of, is_late, is_sum
 from meshjit.plan.cost import Machine
 from sharding.placement import Placement
 from sharding.reshard import Walk
@@ -170,7 +170,8 @@ class _Holder:
     def held(self, home: Placement, asked: Asked) -> Sequence[Span]:
         """The versions of the value."""
         ranks = tuple([self.times[i] - self.times[i - 1] > 0 for i, _ in asked])
-        key = self.type, id(self.maker), self.value.born < 0, home, asked, ranks
+        waits = bool(asked) and is_late(self.times[0], self.times[asked[0][0]])
+        key = self.type, id(self.maker), self.value.born < 0, home, asked, ranks, waits
         spans = self.spans.get(key)
         if spans is None:
             life = _Life(self.machine, self.value, self.maker, home)
@@ -193,8 +194,10 @@ class _Life(Versions[None]):
 
     def read(self, asked: Asked, times: Sequence[int]) -> None:
         if self.is_summed:
-            first = [p for _, each in asked for p in each[:1] if not p.partial]
-            placement = first_of(self.machine, self.var.type, next(iter(self.spans)), dict.fromkeys(first))
+            first = [p for _, each in asked for p in each[:1]]
+            whole = dict.fromkeys([p for p in first if not p.partial])
+            waits = len(whole) > 0 and not any(p.partial for p in first) and is_late(times[0], times[asked[0][0]])
+            placement = first_of(self.machine, self.var.type, next(iter(self.spans)), whole, waits)
             if placement is not None:
                 self.bring(self.var, placement)
         for _, each in itertools.groupby(asked, key=lambda use: times[use[0]]):  # operands first, then what the op asks for
