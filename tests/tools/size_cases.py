@@ -69,7 +69,7 @@ def elementwise() -> Iterator[str]:
     yield from _calls("""scipy.special.expn(2, f); scipy.special.bessel_jn(f, v=2); scipy.special.hyp1f1(f, 2.0, g);
         scipy.special.hyp2f1(f, 2.0, 3.0, g); scipy.special.sph_harm_y(i, i, f, f, n_max=4)""")
     yield from _calls("scipy.special.betainc(f, g, f); lax.betainc(f, g, f)")
-    yield from _calls("scipy.special.multigammaln(f, 3)")
+    yield from _calls("scipy.special.multigammaln(f, 3); scipy.special.lpmn(2, 2, v); scipy.special.lpmn_values(2, 2, v, True)")
     yield from _names("lax", """add atan2 complex div eq ge gt igamma igamma_grad_a igammac le lt max min mul ne nextafter polygamma
         pow random_gamma_grad rem sub zeta""", "f, g")  # fmt: skip
     yield from _names("lax", "bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic shift_right_logical", "i, j")
