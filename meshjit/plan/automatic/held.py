@@ -170,12 +170,12 @@ class _Holder:
     def held(self, home: Placement, asked: Asked) -> Sequence[Span]:
         """The versions of the value."""
         ranks = tuple([self.times[i] - self.times[i - 1] > 0 for i, _ in asked])
-        waits = bool(asked) and is_late(self.times[0], self.times[asked[0][0]])
+        waits = bool(asked) and is_late(self.times[0], self.times[asked[0][0]]) and not any(each[0].partial for _, each in asked)
         key = self.type, id(self.maker), self.value.born < 0, home, asked, ranks, waits
         spans = self.spans.get(key)
         if spans is None:
             life = _Life(self.machine, self.value, self.maker, home)
-            life.read(asked, self.times)
+            life.read(asked, self.times, waits)
             spans = self.spans[key] = [(self.machine.local_bytes(self.type, p), *span) for p, span in life.spans.items()]
         return spans
 
@@ -192,11 +192,10 @@ class _Life(Versions[None]):
         self.enter(self.var, home, None)
         self.use(home)
 
-    def read(self, asked: Asked, times: Sequence[int]) -> None:
+    def read(self, asked: Asked, times: Sequence[int], waits: bool) -> None:
+        """`waits`: a sum would, for its first reader."""
         if self.is_summed:
-            first = [p for _, each in asked for p in each[:1]]
-            whole = dict.fromkeys([p for p in first if not p.partial])
-            waits = len(whole) > 0 and not any(p.partial for p in first) and is_late(times[0], times[asked[0][0]])
+            whole = dict.fromkeys([each[0] for _, each in asked if not each[0].partial])
             placement = first_of(self.machine, self.var.type, next(iter(self.spans)), whole, waits)
             if placement is not None:
                 self.bring(self.var, placement)
