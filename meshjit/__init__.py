@@ -206,4 +206,4 @@ else:
 
 for _name in ("core", "custom_derivatives", "dlpack"):
     _explain(f"{__name__}.{_name}")
-_explain(__name__)
+_explain(__name__, {"experimental": "meshjit.experimental", "export": "meshjit.export"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +11,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from meshjit.runtime import _jaxlib, capsules
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.device
@@ -171,6 +173,54 @@ class Foreign:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_what_lies_in_another_order_is_read_as_it_lies(order: tuple[int, ...]) -> None:
+    array = aligned(2, 3, 4).transpose(order)
+    capsule = array.__dlpack__()
+    held = capsules.read(capsule)
+    assert (held.address, held.shape, held.dtype) == (array.ctypes.data, array.shape, np.float32)
+    assert held.order() == tuple(np.argsort(order))
+    with capsules.in_order(capsule, held, held.order()) as shape:
+        handle = _jaxlib.from_dlpack(capsule, mj.devices()[0], None, (shape, held.dtype))
+    assert _jaxlib.buffer_address(handle) == array.ctypes.data
+    np.testing.assert_array_equal(_jaxlib.fetch(handle)[0][1].transpose(order), array)
+
+
+def test_orders_that_there_are_not() -> None:
+    array = aligned(4, 6)
+    for other in (array[:, ::2], array[::-1], array[1:, 1:], np.lib.stride_tricks.as_strided(array, (2, 6), (0, 4))):
+        assert capsules.read(other.__dlpack__()).order() is None
+    for same in (array[:1, :], array[:, :0], array[:0, ::2], array[:1, :1], aligned()):
+        assert capsules.read(same.__dlpack__()).order() == tuple(range(same.ndim))
+
+
+class OnGPU:
+    """What numbers on a GPU look like to who asks them: no NumPy array can be made of them."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.__cuda_array_interface__ = array, {"shape": array.shape}
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def test_arrays_of_other_libraries_on_gpus_are_arrays() -> None:
+    array = aligned(3, 4)
+    for x in (mnp.asarray(OnGPU(array)), mnp.array(OnGPU(array)), mnp.sin(OnGPU(array)) * 0 + array):
+        assert isinstance(x, mj.Array)
+        np.testing.assert_array_equal(x, array)
+    assert mnp.asarray(OnGPU(aligned(3, dtype=np.int64))).dtype == np.int32
+    assert mnp.asarray(OnGPU(array), dtype=np.float16).dtype == np.float16
+    assert mnp.asarray(OnGPU(array)).unsafe_buffer_pointer() == array.ctypes.data
+    assert mnp.array(OnGPU(array)).unsafe_buffer_pointer() != array.ctypes.data
 
 
 def test_other_libraries() -> None:

@@ -27,6 +27,7 @@ from meshjit.numpy.promote import (
     float_of,
     fresh,
     index_dtype,
+    lies_on_gpu,
     ops,
     promoted,
     shape_of,
@@ -34,6 +35,7 @@ from meshjit.numpy.promote import (
 )
 from meshjit.numpy.shaping import moveaxis, stack, swapaxes
 from meshjit.runtime.array import Array
+from meshjit.runtime.exchange import from_dlpack
 from meshjit.runtime.placing import default_sharding, place as place_array
 from meshjit.runtime.resharding import filled
 from meshjit.trace import Tracer, active_trace, bind, line_of, user_source, vary, varying_of
@@ -76,6 +78,8 @@ def array(
     check_order("array", order)
     if object.__class__ is np.ndarray and dtype is None and device is None and not ndmin and object.dtype.kind in "fiub":
         return bind(ops("copy"), np.asarray(object, canonical(object.dtype, config.enable_x64)), weak_type=False)
+    if not isinstance(object, np.ndarray | Array | Tracer) and lies_on_gpu(object):
+        object = from_dlpack(object)
     operand, type, weak = value(object, dtype=dtype)
     weak = weak and dtype is None
     operand = exactly(operand, type.dtype, weak) if dtype is None else cast(operand, dtype)

@@ -18,6 +18,7 @@ from meshjit.core.types import TensorType, is_inexact, is_integer, type_of
 from meshjit.errors import ConcretizationTypeError
 from meshjit.numpy.arguments import axis_number, axis_out_of_range, shape_tuple
 from meshjit.runtime.array import Array
+from meshjit.runtime.exchange import from_dlpack
 from meshjit.trace import Tracer, active_trace, bind, line_of, type_and_weak, user_source
 from meshjit.trace.program import check_unmasked
 from meshjit.trace.tracer import value_of
@@ -55,6 +56,8 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     if hasattr(type(x), "__jax_array__"):
         return value(x.__jax_array__(), where, dtype)  # pyright: ignore[reportAttributeAccessIssue]
     if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__array__"):
+        if lies_on_gpu(x):
+            return value(from_dlpack(x), where, dtype)
         x = np.asarray(x)
     if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "OSUMm":
         if type(x) is WeakNumber and not x.ndim:
@@ -67,6 +70,11 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
         f"{where} is not an array: {kind} {x!r:.60}\n  at {line_of(user_source())}\n"
         "  fix: pass an array, a Python number, or a nested list of numbers"
     )
+
+
+def lies_on_gpu(x: Any) -> bool:
+    """Whether NumPy cannot read another library's array, and DLPack can."""
+    return hasattr(x, "__dlpack__") and hasattr(x, "__cuda_array_interface__")
 
 
 def not_numbers(keys: PRNGKeyArray, what: str) -> NotNumbersError:

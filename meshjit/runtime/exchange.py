@@ -7,7 +7,6 @@ later changes our array, too.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.runtime import _jaxlib, client
+from meshjit.runtime import _jaxlib, capsules, client
 from meshjit.runtime.array import Array, leaf_key
 from meshjit.runtime.placing import move, place
 from sharding.named import Sharding, SingleDeviceSharding
@@ -110,6 +109,8 @@ def _device_of(dlpack: tuple[int, int]) -> Any:
 
 
 def _imported(external: Any, device: Any, copy: bool | None) -> Array:
+    if copy is True and device.platform != "cpu":
+        return _shared(external, device, must_share=False).copy()
     if copy is not True:
         try:
             return _shared(external, device, must_share=copy is False)
@@ -122,25 +123,33 @@ def _imported(external: Any, device: Any, copy: bool | None) -> Array:
 
 
 def _shared(external: Any, device: Any, must_share: bool) -> Array:
-    """The array over the same memory, if XLA can read it as it lies; else over a copy that jaxlib made."""
-    capsule = external.__dlpack__()
-    start = _address(capsule)
-    handle = _jaxlib.from_dlpack(capsule, device)
+    """The array over the same memory, if XLA can read it as it lies; else over a copy that jaxlib made, or that a transpose makes
+    on the device."""
+    stream = _jaxlib.stream_for_others(device)
+    capsule = external.__dlpack__() if stream is None else external.__dlpack__(stream=stream)
+    held = capsules.read(capsule)
+    order = _readable_order(held, device, must_share)
+    with capsules.in_order(capsule, held, order) as shape:
+        handle = _jaxlib.from_dlpack(capsule, device, stream, None if held.dtype is None else (shape, held.dtype))
     shape, dtype = _jaxlib.shard_type(handle)
     own_dtype = canonical(dtype, config.enable_x64)
-    if must_share and (own_dtype != dtype or (start != _jaxlib.buffer_address(handle) and np.prod(shape))):
-        raise BufferError(f"a copy of {dtype}{list(shape)} is needed, for its alignment, order or dtype")
+    if must_share and (own_dtype != dtype or (held.address != _jaxlib.buffer_address(handle) and np.prod(shape))):
+        raise BufferError(f"a copy of {dtype}{list(shape)} is needed, for its alignment or dtype")
     if dtype not in DTYPES.values():
         raise TypeError(f"from_dlpack: dtype {dtype} has no meaning on a device; supported are {', '.join(DTYPES)}")
-    sharding = SingleDeviceSharding(device)
-    if own_dtype != dtype:
-        return place(_jaxlib.fetch(handle)[0][1].astype(own_dtype), sharding, committed=True)
-    return Array(leaf_key(TensorType(shape, dtype), False, sharding, True), handle)
+    array = Array(leaf_key(TensorType(shape, dtype), False, SingleDeviceSharding(device), True), handle)
+    if own_dtype == dtype and order == tuple(range(len(order))):
+        return array
+    return array.astype(own_dtype).transpose(np.argsort(order).tolist()).block_until_ready()  # who owns the memory may write soon
 
 
-def _address(capsule: Any) -> int:
-    """Where the elements of an unused capsule begin: `data` and `byte_offset` of its DLTensor."""
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = pointer(capsule, b"dltensor")
-    return (ctypes.c_uint64.from_address(tensor).value or 0) + ctypes.c_uint64.from_address(tensor + 40).value
+def _readable_order(held: capsules.Held, device: Any, must_share: bool) -> tuple[int, ...]:
+    """The order in which the dims lie. BufferError where XLA cannot read them; of what lies on the host NumPy makes a copy."""
+    order = held.order()
+    if order is None:
+        text = f"it has gaps: strides {held.strides} of elements {list(held.shape)}"
+    elif order != tuple(range(len(order))) and (must_share or device.platform == "cpu"):
+        text = f"its elements are not in C order: strides {held.strides} of elements {list(held.shape)}"
+    else:
+        return order
+    raise BufferError(f"{text}\n  fix: pass x.contiguous() of PyTorch, cupy.ascontiguousarray(x), numpy.ascontiguousarray(x)")

@@ -57,6 +57,7 @@ from meshjit.runtime._jaxlib.arrays import (
     shard as shard,  # noqa: E402
     shard_type as shard_type,  # noqa: E402
     size_on_devices as size_on_devices,  # noqa: E402
+    stream_for_others as stream_for_others,  # noqa: E402
     to_dlpack as to_dlpack,  # noqa: E402
     without_shards as without_shards,  # noqa: E402
 )

@@ -227,15 +227,20 @@ def to_dlpack(handle: Any, stream: int | None = None) -> Any:
         return _jax.buffer_to_dlpack_managed_tensor(single, stream=stream)
 
 
-def from_dlpack(capsule: Any, device: Any, stream: int | None = None) -> Any:
-    """A one-shard handle of a DLPack capsule on `device`; shares the memory if that is aligned. BufferError for elements
-    that are not in C order: jaxlib would take them, and our programs read them in the wrong order."""
+def stream_for_others(device: Any) -> int | None:
+    """The stream of a GPU that another library lets wait for its writes, before our programs read (DLPack's `stream`)."""
+    return None if device.platform == "cpu" else device.get_stream_for_external_ready_events()
+
+
+def from_dlpack(capsule: Any, device: Any, stream: int | None = None, type: ShardType | None = None) -> Any:
+    """A one-shard handle of a DLPack capsule on `device`, of elements in C order; shares the memory if that is aligned. Without
+    `type` its elements are copied to the host, to see it."""
     with NO_JAX:
         single = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream)
-        value = single._single_device_array_to_np_array_did_copy()[0]  # for shape and dtype: it has no aval
-    if not value.flags.c_contiguous:
-        raise BufferError(f"its elements are not in C order: strides {value.strides}")
-    return _assemble(Aval(value.shape, value.dtype), shared_layout((device,)), [single])
+        if type is None:
+            value = single._single_device_array_to_np_array_did_copy()[0]  # it has no aval
+            type = value.shape, value.dtype
+    return _assemble(Aval(*type), shared_layout((device,)), [single])
 
 
 def buffer_address(handle: Any) -> int:
