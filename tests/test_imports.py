@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -53,3 +55,8 @@ def test_no_module_has_the_name_of_something_else(package: ModuleType) -> None:
     folder = Path(str(package.__file__)).parent
     named = {path.stem: getattr(package, path.stem, None) for path in folder.glob("[a-z]*.py")}
     assert [name for name, value in named.items() if value is not None and not isinstance(value, ModuleType)] == []
+
+
+def test_packages_that_jax_has_at_hand_come_when_asked_for() -> None:
+    code = "import meshjit as jax; assert jax.experimental.io_callback and jax.export.export and 'export' in dir(jax)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""

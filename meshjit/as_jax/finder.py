@@ -82,7 +82,7 @@ def forward(module: str, of: str, name: str) -> tuple[Callable[[str], Any], Call
 
     def attribute(name_there: str) -> Any:
         value = getattr(theirs, name_there, _ABSENT)
-        if value is _ABSENT or _is_own(name_there, value):
+        if value is _ABSENT or _is_own(name_there, value) or _is_hidden(f"{name}.{name_there}", value):
             if name_there.startswith("__") or module_for(f"{name}.{name_there}") is None:
                 refuse(of, name_there, sys._getframe(1), f"{name}.{name_there}: ")
             value = importlib.import_module(f"{name}.{name_there}")
@@ -119,6 +119,11 @@ def enter_children(of: str, name: str) -> None:
 
 def _is_own(name: str, value: Any) -> bool:
     return isinstance(value, ModuleType) and name in OWN_MODULES
+
+
+def _is_hidden(name: str, value: Any) -> bool:
+    """Whether another module than this one of meshjit's stands for a module of jax's."""
+    return isinstance(value, ModuleType) and module_for(name) not in (None, value.__name__)
 
 
 def install() -> None:

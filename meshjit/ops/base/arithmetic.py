@@ -82,9 +82,11 @@ def _signed_quotient(a: Array, b: Array) -> Array:
 
 
 def _divide_jvp(primals, tangents, outs, params):
-    b = primals[1]
+    """Of the divisor: by the dividend, not by the quotient, so that of the two a backward pass reads one: of a softmax the
+    exponentials, which their own derivative reads, too."""
+    a, b = primals
     left = None if tangents[0] is None else divide(tangents[0], b)
-    right = None if tangents[1] is None else negate(divide(multiply(tangents[1], outs[0]), b))
+    right = None if tangents[1] is None else divide(multiply(divide(negate(tangents[1]), b), a), b)
     return [add_tangents(left, right)]
 
 
