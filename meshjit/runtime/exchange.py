@@ -137,7 +137,7 @@ def _shared(external: Any, device: Any, must_share: bool) -> Array:
         raise BufferError(f"a copy of {dtype}{list(shape)} is needed, for its alignment or dtype")
     if dtype not in DTYPES.values():
         raise TypeError(f"from_dlpack: dtype {dtype} has no meaning on a device; supported are {', '.join(DTYPES)}")
-    array = Array(leaf_key(TensorType(shape, dtype), False, SingleDeviceSharding(device), True), handle)
+    array: Any = Array(leaf_key(TensorType(shape, dtype), False, SingleDeviceSharding(device), True), handle)
     if own_dtype == dtype and order == tuple(range(len(order))):
         return array
     return array.astype(own_dtype).transpose(np.argsort(order).tolist()).block_until_ready()  # who owns the memory may write soon

@@ -14,6 +14,7 @@ from meshjit.ops.base.batching import doubled, shifted
 from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.base.shape import transpose
+from meshjit.ops.reduce.products_of_int8 import emit_in_int32
 from sharding.rule import FactorRule
 
 Dims = tuple[int, ...]
@@ -84,12 +85,14 @@ def _evaluate(a: Any, b: Any, contract: Any, batch: Any, preferred: Any = None, 
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if e.target.doubles_products_of_int8 and (ins[0].dtype, outs[0].dtype) == (np.int8, np.int32):
+        return [_emit_in_int32(e, operands, ins, outs[0], params)]
     if e.target.adds_int8_in_int32 and {ins[0].dtype, outs[0].dtype} <= _OF_8_BITS:
-        return _emit_in_int32(e, operands, ins, outs, params)
+        return _emit_cut(e, operands, ins, outs, params)
     return _emit_as_it_is(e, operands, ins, outs, params)
 
 
-def _emit_in_int32(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+def _emit_cut(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """The low 8 bits of a product, and of a sum of products, are the same whether or not the factors have signs."""
     signed = tuple(type.with_dtype(np.dtype(np.int8)) for type in ins)
     factors = [
@@ -97,7 +100,14 @@ def _emit_in_int32(e: Any, operands: Sequence[str], ins: Types, outs: Types, par
         for name, type, given in zip(operands, signed, ins, strict=True)
     ]
     wide = outs[0].with_dtype(np.dtype(np.int32))
-    return e.op("convert", _emit_as_it_is(e, factors, signed, (wide,), params), outs)
+    return e.op("convert", [_emit_in_int32(e, factors, signed, wide, params)], outs)
+
+
+def _emit_in_int32(e: Any, operands: Sequence[str], ins: Types, out: TensorType, params: Params) -> str:
+    if not e.target.doubles_products_of_int8:
+        return _emit_as_it_is(e, operands, ins, (out,), params)[0]
+    _, _, lf, _, _, rf = _dims(ins, params)
+    return emit_in_int32(e, operands, ins, out, params, (lf, rf), _emit_as_it_is)
 
 
 def _emit_as_it_is(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
