@@ -135,6 +135,20 @@ def test_bind_of_primitives_by_name() -> None:
         primitives.primitive("nothing").bind(1.0)
 
 
+def test_bind_of_primitives_that_are_several_ops() -> None:
+    """Extremes of complex numbers, by real, then imaginary part, and conjugates of real ones, as JAX has them."""
+    z, w = np.complex64([1 + 2j, 2 - 1j, 1 + 3j]), np.complex64([1 + 3j, 2 - 1j, 0])
+    assert lax.max_p.bind(z, w).tolist() == [1 + 3j, 2 - 1j, 1 + 3j]
+    assert mj.jit(lax.min_p.bind)(z, w).tolist() == [1 + 2j, 2 - 1j, 0]
+    assert complex(lax.reduce_max_p.bind(z, axes=(0,), out_sharding=None)) == 2 - 1j
+    assert complex(lax.reduce_min_p.bind(z, axes=(0,), out_sharding=None)) == 1 + 2j
+    for x in (V, z):
+        found = lax.conj_p.bind(x, input_dtype=x.dtype)
+        assert found.dtype == np.complex64 and found.tolist() == np.conj(x).tolist()
+    with pytest.raises(TypeError, match="conj: complex numbers, f32 and f64 have conjugates, not int32"):
+        lax.conj_p.bind(np.arange(3), input_dtype=np.int32)
+
+
 def test_multiple_results_are_what_ops_have() -> None:
     for op in REGISTRY.values():
         if op.regions is None:

@@ -100,6 +100,14 @@ def test_booleans():
         assert_same(host(x).at[index].multiply(True), _reference(x, index, "multiply", True))
 
 
+@pytest.mark.parametrize("kind", ["set", "add", "min"])
+@pytest.mark.parametrize("index", [True, False, np.True_, (0, True), (True, 1), (slice(1), False), (None, True), (True, Ellipsis, 1)])
+def test_a_scalar_boolean_takes_all_or_nothing(index: Any, kind: str) -> None:
+    x = grid(3, 4)
+    np.testing.assert_array_equal(host(getattr(mnp.asarray(x).at[index], kind)(1)), _reference(x, index, kind, 1))
+    np.testing.assert_array_equal(host(mnp.asarray(5.0).at[True].add(1)), 6)
+
+
 def test_values_take_the_dtype_of_the_array():
     assert_same(host(grid(3), np.int32).at[0].add(1.7), np.int32([1, 1, 2]))
     assert_same(host(grid(3), np.float32).at[0].set(host(1, np.int32)), np.float32([1, 1, 2]))

@@ -310,6 +310,7 @@ ERRORS = [
     (lambda k: random.permutation(k, 2.5), TypeError, "x must be a Python int or an array of one dim or more"),
     (lambda k: random.categorical(k, np.zeros(3, np.float32), shape=(5,), replace=False), ValueError, "5 draws cannot"),
     (lambda k: random.gumbel(k, mode="best"), ValueError, 'mode must be "low" or "high", got \'best\''),
+    (lambda k: random.rademacher(k, (3,), bool), TypeError, r"bool has no -1, .* True\n.*\n  fix: bernoulli\(key, 0.5, shape\)"),
     (lambda k: np.asarray(k), TypeError, r"random.key_data\(keys\) are their words"),
 ]
 

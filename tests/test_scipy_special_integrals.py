@@ -183,6 +183,20 @@ def test_hypergeometric_functions(name: str, table: list[Any]) -> None:
         agree(mj.grad(ours, i)(*start), expected[0], 1e-3)
 
 
+def test_kummers_function_of_whole_numbers() -> None:
+    """Polynomials where a is none of b's poles, infinite at those; of a = 0 it is 1, as JAX's, where SciPy's is infinite."""
+    a, b, x = (q.ravel() for q in np.meshgrid([-3.0, -2, -1, 0, 1, 2.5], [-3.0, -2, -1, 0, 1, 2.5], [-1.0, 0, 2]))
+    agree(special.hyp1f1(*np.float32([a, b, x])), np.where(a == 0, 1, scipy.special.hyp1f1(a, b, x)), 1e-5)
+    assert np.isnan(special.hyp1f1(np.float32([np.nan, 1]), np.float32([1, np.nan]), 1.0)).all()
+
+
+@pytest.mark.parametrize("a", [-3.0, -2.0, 0.0])
+def test_where_kummers_series_ends_its_derivative_goes_on(a: float) -> None:
+    for x in (0.5, -0.5, 3.0):
+        expected = (scipy.special.hyp1f1(a + 1e-6, 0.7, x) - scipy.special.hyp1f1(a - 1e-6, 0.7, x)) / 2e-6
+        np.testing.assert_allclose(mj.grad(special.hyp1f1)(a, 0.7, x), expected, rtol=1e-5)
+
+
 def test_ends_of_the_hypergeometric_function() -> None:
     assert float(special.hyp2f1(1.0, 2.0, 3.0, 1.5)) == np.inf and np.isnan(float(special.hyp2f1(1.0, 2.0, 3.0, np.nan)))
     np.testing.assert_allclose(special.hyp2f1(-2.0, 0.7, 2.0, 1.5), 0.39625, rtol=1e-6)  # a polynomial

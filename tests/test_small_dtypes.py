@@ -1,4 +1,5 @@
-"""Floats of 8 bits and fewer: arrays of them, what is computed, sent and derived, on one device and on several."""
+"""Floats of 8 bits and fewer: arrays of them, what is computed, sent and derived, on one device and on several; functions of
+floats of 16 bits that compute in 32."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.fft as scipy_fft
 
 import meshjit as mj
 from meshjit import lax, nn, numpy as mnp
 from meshjit.core.types import SMALL_FLOATS
+from meshjit.scipy import fft
 from meshjit.sharding import NamedSharding, PartitionSpec as P
 
 NAMES = [dtype.name for dtype in SMALL_FLOATS]
@@ -151,6 +154,37 @@ def test_sums_flow_through_a_conversion_that_keeps_the_range(mesh: Any) -> None:
     x = mj.device_put(np.ones((8, 2), np.float32), NamedSharding(mesh, P("x")))
     text = mj.jit(lambda v: v.sum(0).astype("bfloat16")).lower(x).as_text()
     assert text.index("stablehlo.convert") < text.index("all_reduce")  # half the bytes
+
+
+@pytest.mark.parametrize("method", ["linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"])
+@pytest.mark.parametrize("dtype", [np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)])
+def test_quantiles_of_16_bits_find_their_places_in_32(dtype: np.dtype[Any], method: str) -> None:
+    for shape in ((3, 5), (2, 3000)):
+        x = np.random.default_rng(0).normal(size=shape).astype(dtype)
+        holes = np.where(np.arange(shape[-1]) == 1, np.nan, x).astype(dtype)
+        for name, share in (("quantile", 0.37), ("percentile", 37.0), ("percentile", dtype.type(37))):
+            for values, function in ((x, name), (holes, "nan" + name)):
+                found = getattr(mnp, function)(values, share, axis=-1, method=method)
+                wanted = getattr(np, function)(values.astype(np.float64), float(share), axis=-1, method=method)
+                assert found.dtype == dtype
+                np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=2 * float(mnp.finfo(dtype).eps), atol=1e-4)
+
+
+def test_medians_of_large_16_bit_floats_do_not_overflow() -> None:
+    x = np.array([60000, 60064], np.float16)
+    assert float(mnp.median(x)) == float(mnp.nanmedian(x)) == 60032
+
+
+@pytest.mark.parametrize("norm", [None, "ortho"])
+@pytest.mark.parametrize("name", ["dct", "idct", "dctn", "idctn"])
+def test_cosine_transforms_of_16_bits_are_of_32(name: str, norm: str | None) -> None:
+    for dtype in (ml_dtypes.bfloat16, np.float16):
+        x = np.random.default_rng(0).normal(size=(3, 5)).astype(dtype)
+        for kind in (2, 3):
+            found = getattr(fft, name)(x, type=kind, norm=norm)
+            assert found.dtype == np.float32
+            wanted = getattr(scipy_fft, name)(x.astype(np.float64), type=kind, norm=norm)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_kinds_of_dtypes_are_among_kinds():

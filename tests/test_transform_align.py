@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,28 @@ def test_borders_of_rings_and_mirrors(step: Any) -> None:
         assert set(found) == {"collective_permute"} and found["collective_permute"] <= (2 if extent == 64 else 4) * ROW
         array = np.random.default_rng(0).integers(-3, 4, (extent, 16)).astype(np.float32)
         check_function(step, [array], X8, [P("x")], [P("x")])
+
+
+@pytest.mark.parametrize("mode", ["reflect", "symmetric"])
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_borders_of_wide_mirrors(mode: str, width: int) -> None:
+    """Two exchanges, of which the one that also fetches the mirror of the last device is wider by at most the mirror's rows."""
+
+    def filtered(u: Any) -> Any:
+        wide = mnp.pad(u, ((width, width), (0, 0)), mode=mode)
+        return sum(wide[i : i + 64] * (i + 1) for i in range(2 * width + 1))
+
+    found = traffic(filtered, ["f32[64, 16]"], X8, [P("x")], [P("x")])
+    assert set(found) == {"collective_permute"} and found["collective_permute"] <= 3 * width * ROW
+    array = np.random.default_rng(0).integers(-3, 4, (64, 16)).astype(np.float32)
+    check_function(filtered, [array], X8, [P("x")], [P("x")])
+
+
+def test_mirrors_along_whole_dims_are_one_reverse_each() -> None:
+    program = traced(lambda x: mnp.pad(x, ((0, 0), (4, 4), (4, 4)), mode="reflect"), ["f32[8, 32, 32]"])
+    assert Counter(eqn.op.name for eqn in program.eqns) == {"slice": 8, "reverse": 4, "concatenate": 4}
+    local = partitioned_program(program, X8, [P("x")], [P("x")])
+    assert sum(eqn.op.name in ("slice", "reverse", "concatenate") for eqn in local.eqns) == 16
 
 
 def test_both_dims() -> None:

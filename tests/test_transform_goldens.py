@@ -58,6 +58,7 @@ from meshjit.transform.slice_operands import slice_operands
 from meshjit.transform.split import split
 from meshjit.transform.taylor import taylor
 from meshjit.transform.transpose import backward, gradient
+from meshjit.transform.turn_one_by_one import turn_one_by_one
 from sharding.mesh import AbstractMesh
 from sharding.topology import Topology
 
@@ -207,6 +208,7 @@ PASSES = {
     "batch_gathers": plain(batch_gathers),
     "cse": plain(cse),
     "align": Pass(align, lambda p: align(p, lambda var, dim: MESH.size, Machine(MESH, target_of(MESH)).border_prices)),
+    "turn_one_by_one": Pass(turn_one_by_one, lambda p: turn_one_by_one(p, lambda var, dim: MESH.size)),
     "commute": Pass(commute, lambda p: commute(p, lambda var, dim: dim == 0), values_stay_but_for_rounding),
     "keep_dims_apart": Pass(keep_dims_apart, lambda p: keep_dims_apart(p, lambda eqn: True)),
     "move_before_loops": Pass(move_before_loops, lambda p: move_before_loops(p, lambda var, parts: True)),

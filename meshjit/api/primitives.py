@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,14 @@ _SAME_SHAPES = frozenset("""
     shift_right_logical sub xor
 """.split())  # fmt: skip
 
+_COMPOSED: dict[str, Callable[..., Any]] = {}  # what is one primitive in JAX also where it is several ops here
+
+
+def composed(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Functions of the primitives' names that are bound where an op takes no such dtypes: extremes of complex numbers, and
+    conjugates of real ones."""
+    _COMPOSED.update(functions)
+
 
 def jax_params(eqn: Eqn) -> dict[str, Any]:
     """Its params as JAX has them, with Programs as they are."""
@@ -69,6 +77,8 @@ def _bind(name: str, operands: Sequence[Any], params: Mapping[str, Any]) -> list
     values = [as_operand(x, a) for x, a in zip(operands, arguments, strict=True)]
     if name in _SAME_SHAPES:
         values, arguments = _of_one_shape(values, arguments)
+    if name in _COMPOSED and (name == "conj") != any(a.type.dtype.kind == "c" for a in arguments):
+        return [_COMPOSED[name](*values, *([params["axes"]] if "axes" in params else []))]
     program = _program(name, arguments, params)
     weak = bool(arguments) and all(a.weak for a in arguments)
     flags = [weak and v.dtype == arguments[0].type.dtype for v in program.outputs]

@@ -12,6 +12,7 @@ import numpy as np
 from meshjit import numpy as mnp
 from meshjit.api.constraint import with_sharding_constraint as with_sharding_constraint
 from meshjit.api.out_sharding import takes_out_sharding as _takes_out_sharding
+from meshjit.api.primitives import composed as _composed
 from meshjit.core.primitives import PRIMITIVES as _PRIMITIVES, primitive as _primitive
 from meshjit.lax import linalg as linalg
 from meshjit.lax.accuracy import AccuracyMode as AccuracyMode, Tolerance as Tolerance
@@ -402,6 +403,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
     return mnp.matmul(lhs, rhs, precision=precision)
 
 
+_composed({"max": max, "min": min, "reduce_max": reduce_max, "reduce_min": reduce_min, "conj": conj})
 globals().update({f"{name}_p": _primitive(name) for name in _PRIMITIVES})
 _take_keys(globals())
 _quicken(__name__)

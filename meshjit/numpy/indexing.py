@@ -163,7 +163,7 @@ def is_scalar_mask(part: Any) -> bool:
     return is_mask(part) and not np.ndim(part)
 
 
-def _split_scalar_masks(x: Any, parts: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def split_scalar_masks(x: Any, parts: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """A scalar True is a new dim of which all is taken, a scalar False one of which nothing is."""
     if not any(is_scalar_mask(p) for p in parts):
         return x, parts
@@ -232,7 +232,7 @@ def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None,
     derivative."""
     if mode is not None:
         mode_word(mode, "clip")
-    x, parts = _split_scalar_masks(asarray(x), index if isinstance(index, tuple) else (index,))
+    x, parts = split_scalar_masks(asarray(x), index if isinstance(index, tuple) else (index,))
     check_masks(x, parts)
     parsed = parse_index(x, parts, wrap)
     x = sliced(x, parsed.slices)

@@ -181,12 +181,12 @@ def _runs(mode: str, extent: int, start: int, stop: int) -> list[Run]:
 
 
 def _run(x: Any, dim: int, run: Run) -> Any:
-    """Short runs are single elements put together, which planning understands as parts of x."""
+    """An element a few times over is put together of itself, which planning understands as parts of x."""
     first, step, count = run
-    if count <= 4 and step < 1:
-        return concatenate([slice_in_dim(x, p, p + 1, axis=dim) for p in (first + i * step for i in range(count))], dim)
+    if count <= 4 and not step:
+        return concatenate([slice_in_dim(x, first, first + 1, axis=dim)] * count, dim)
     low = min(first, first + (count - 1) * step)
     part = slice_in_dim(x, low, low + (1 if not step else count), axis=dim)
     if not step:
         return repeat(part, count, dim)
-    return flip(part, dim) if step < 0 else part
+    return flip(part, dim) if step < 0 and count > 1 else part

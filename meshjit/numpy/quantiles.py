@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
+from meshjit.core.types import is_float
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.elementwise import round as rounded
 from meshjit.numpy.indexing import take_along_axis
@@ -54,14 +55,14 @@ def percentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    return quantile(a, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims, weights=weights)
+    return quantile(a, _share(q), axis, out, overwrite_input, method, keepdims, weights=weights)
 
 
 def nanpercentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    return nanquantile(a, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims, weights=weights)
+    return nanquantile(a, _share(q), axis, out, overwrite_input, method, keepdims, weights=weights)
 
 
 def median(
@@ -74,6 +75,12 @@ def nanmedian(
     a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Any:
     return nanquantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
+
+
+def _share(percent: Any) -> Any:
+    """Percents of 16 bits are divided in float32: 0.4 is 0.3999 in float16."""
+    is_short = is_float(dtype_of(percent)) and dtype_of(percent).itemsize < 4
+    return ufuncs.true_divide(cast(percent, np.float32) if is_short else percent, 100)
 
 
 def _nothing_in_place(name: str, out: Any, overwrite_input: bool) -> None:
@@ -94,24 +101,26 @@ def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
             f"quantile: weights go with method='inverted_cdf', it is {method!r}\n  at {line_of(user_source())}"
         )
     (x,), _ = promoted(x, inexact=True)
-    if dtype_of(x).kind == "c":
+    dtype = dtype_of(x)
+    if dtype.kind == "c":
         raise ValueError(
             f"quantile takes real numbers, got {dtype_of(x)}\n  at {line_of(user_source())}\n  fix: x.real, or abs(x)"
         )
     if dtype_of(q).kind == "c":
         raise TypeError(f"quantile: shares are real numbers, got {dtype_of(q)}\n  at {line_of(user_source())}\n  fix: q.real")
-    q, rank = cast(q, dtype_of(x)), len(shape_of(x))
+    # Places among the columns: a 16-bit float counts no further than 256, and 0.4 is 0.3984 in it.
+    q, rank = cast(q, np.float32 if dtype.itemsize < 4 else dtype), len(shape_of(x))
     columns, kept = _one_dim_last(x, axis)
     extent = shape_of(columns)[-1]
     if not extent:
         raise ValueError(f"quantile of an empty dim of shape {shape_of(x)}\n  at {line_of(user_source())}")
     nan = ufuncs.isnan(columns)
     if method == "inverted_cdf":
-        result = _weighted(columns, q, ufuncs.where(nan, 0, _weights(x, weights, axis)))
+        result = _weighted(columns, q, ufuncs.where(nan, 0, _weights(x, weights, axis, dtype_of(q))))
     else:
         result = _interpolated(columns, q, kept, method, nan if skip_nan else None)
     unknown = (reductions.all if skip_nan else reductions.any_)(nan, axis=-1)
-    result = ufuncs.where(unknown, np.nan, result)
+    result = ufuncs.where(unknown, np.nan, cast(result, dtype))
     if keepdims:
         ones = (1,) * rank if axis is None else tuple(
             1 if d in {normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)} else n
@@ -121,11 +130,11 @@ def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
     return result
 
 
-def _weights(x: Any, weights: Any, axis: Any) -> Any:
+def _weights(x: Any, weights: Any, axis: Any, dtype: Any) -> Any:
     """The weight of every element, in columns as the elements are."""
     if weights is None:
-        return np.ones((), dtype_of(x))
-    weights = cast(weights, dtype_of(x))
+        return np.ones((), dtype)
+    weights = cast(weights, dtype)
     if shape_of(weights) != shape_of(x) and len(shape_of(weights)) == 1 and isinstance(axis, int):
         behind = len(shape_of(x)) - 1 - normal_axis(axis, len(shape_of(x)))
         weights = reshape(weights, shape_of(weights) + (1,) * behind)
@@ -154,7 +163,7 @@ def _interpolated(columns: Any, q: Any, kept: Sequence[int], method: str, nan: A
         is_small = place_dtype(extent) == np.int32
         missing = reductions.sum(nan, axis=-1, dtype=None if is_small else np.float32)
         last = ufuncs.subtract(extent - 1 if is_small else float(extent - 1), missing)
-        last = cast(ufuncs.maximum(last, 0), dtype_of(columns))
+        last = cast(ufuncs.maximum(last, 0), dtype_of(q))
         place = ufuncs.multiply(reshape(q, lead), last)
     else:
         last = float(extent - 1)
@@ -172,7 +181,7 @@ def _one_dim_last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
-    """Elements of sorted columns [*kept, n] at fractional places [*q, *kept]."""
+    """Elements of sorted columns [*kept, n] at fractional places [*q, *kept]; what lies between two is of the places' dtype."""
     low, high = ufuncs.floor(place), ufuncs.ceil(place)
     if method == "nearest":
         low = high = rounded(place)
@@ -190,7 +199,7 @@ def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
 
     if low is high:
         return at(low)
-    below, above = at(low), at(high)
+    below, above = (cast(at(spot), dtype_of(place)) for spot in (low, high))
     if method == "midpoint":
         return ufuncs.multiply(ufuncs.add(below, above), 0.5)
     share = ufuncs.subtract(place, low)

@@ -24,6 +24,7 @@ from meshjit.numpy.indexing import (
     mode_word,
     parse_index,
     sliced,
+    split_scalar_masks,
 )
 from meshjit.numpy.places import counted, iota_dtype, known_places, place_dtype
 from meshjit.numpy.promote import broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of, value
@@ -173,7 +174,8 @@ def _updated_in_ops(x: Any, index: Any, values: Any, kind: str, mode: str | None
     if len(parts) == 1 and isinstance(parts[0], Tracer) and is_mask(parts[0]) and not shape_of(values):
         return _masked_update(x, parts[0], values, kind)
     if any(is_scalar_mask(p) for p in parts):
-        raise IndexError(f"updates at scalar booleans are not supported; use mnp.where\n  at {line_of(user_source())}")
+        expanded, parts = split_scalar_masks(x, parts)
+        return reshape(_updated_in_ops(expanded, parts, values, kind, mode, hints), shape_of(x))
     check_masks(x, parts)
     parsed = parse_index(x, parts, wrap=hints.get("wrap_negative_indices", True))
     shape = indexed_shape(parsed)

@@ -292,4 +292,9 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """1 or -1 with equal probability; dtype int32 by default. Source: jax.random.rademacher."""
     heads = bernoulli(key, 0.5, shape_tuple(shape))
     dtype = canonical(np.dtype(np.int64 if dtype is None else dtype), config.enable_x64)
+    if dtype == np.bool_:
+        raise TypeError(
+            f"rademacher: bool has no -1, so that all would be True\n  at {line_of(user_source())}\n"
+            "  fix: bernoulli(key, 0.5, shape)"
+        )
     return mnp.subtract(mnp.multiply(np.asarray(2, dtype), cast(heads, dtype)), np.asarray(1, dtype))

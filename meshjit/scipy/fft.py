@@ -67,7 +67,7 @@ def _transform(name: str, x: Any, kind: int, n: int | None, axis: int, norm: str
     if norm not in (None, "backward", "ortho"):
         raise ValueError(f'{name}: norm is {norm!r}; write "backward" or "ortho"\n  at {line_of(user_source())}')
     dim = normal_axis(axis, len(shape_of(x)))
-    x = mnp.moveaxis(x, dim, -1)
+    x = mnp.moveaxis(x.astype(np.float32) if x.dtype.itemsize < 4 else x, dim, -1)  # as scipy.fft has 16-bit floats
     x = x if n is None else _of_length(x, n)
     if not shape_of(x)[-1]:
         raise ValueError(f"{name}: there is nothing to transform along dim {dim}\n  at {line_of(user_source())}")

@@ -102,25 +102,32 @@ def _by_parameter(function: Callable[..., Any], index: int) -> Callable[..., Any
 
 @widened
 def _hyp1f1(a: Any, b: Any, x: Any) -> Any:
-    """Kummer's series, after his transformation where x is negative."""
-    negative = x < 0
-    a, z = mnp.where(negative, b - a, a), mnp.abs(x)
+    """Kummer's series, after his transformation where x is negative. Where b is 0, -1, ... it is a polynomial for
+    a = b, ..., -1, 0, whose coefficients end before they are divided by 0, and infinite for other a."""
+    at_pole = (b <= 0) & (b == mnp.floor(b))
+    ends = at_pole & (b <= a) & (a <= 0) & (a == mnp.floor(a))
+    negative = (x < 0) & ~at_pole
+    a, z = mnp.where(negative, b - a, a), mnp.where(negative, -x, x)
     precise = float(np.finfo(z.dtype).eps) / 64
 
     def goes_on(state: Any) -> Any:
-        k, total, term = state
-        return (k < 3000) & mnp.any((mnp.abs(term) > precise * mnp.abs(total)) & (mnp.abs(total) < np.inf))
+        k, total, _, size = state
+        return (k < 3000) & mnp.any((size > precise * mnp.abs(total)) & (mnp.abs(total) < np.inf))
 
     def add(state: Any) -> Any:
-        k, total, term = state
+        """`size` is the term's, and where a + k = 0 ends the series that of its derivative by a, which goes on."""
+        k, total, term, size = state
         real = k.astype(z.dtype)
-        term = term * ((a + real) / (b + real)) * (z / (real + 1))
-        return k + 1, total + term, term
+        step, last = (z / (real + 1)) / (b + real), a + real == 0
+        size = mnp.where(ends & (last | (size == 0)), 0, size * mnp.abs(mnp.where(last, 1, a + real) * step))
+        term = mnp.where(ends & (size == 0), 0, term * (a + real) * step)
+        return k + 1, total + term, term, lax.stop_gradient(size)
 
     ones = mnp.ones_like(z)
-    total = lax.while_loop(goes_on, add, (mnp.int32(0), ones, ones))[1]
+    total = lax.while_loop(goes_on, add, (mnp.int32(0), ones, ones, ones))[1]
     value = mnp.where(negative, mnp.exp(-mnp.where(negative, z, 0)) * total, total)
-    return mnp.where(mnp.isnan(x), np.nan, value)
+    value = mnp.where(at_pole & ~ends, np.inf, value)
+    return mnp.where(mnp.isnan(a) | mnp.isnan(b) | mnp.isnan(x), np.nan, value)
 
 
 @custom_jvp

@@ -15,7 +15,8 @@ Before planning (`simplify`, on the global Program):
 While planning (`plan/proposals/`: they need placements, and the search keeps what makes the plan cheaper):
     11 move_before_loops   parts along sharded dims; the others then see loops without them; with it collect_apart, after loops
     12 keep_dims_apart   before 13 and 14: axes of dims that stay apart need not go elsewhere
-    13 align             stencils along sharded dims; before 14, since slices are then seen as shifts
+    13 align             stencils along sharded dims; before 14, since slices are then seen as shifts; after
+                         turn_one_by_one, which makes slices of mirrors
     14 commute           transforms along whole dims come first
     15 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
     16 compute_again     likewise; after 15, which computes nothing twice; with it compute_again_in_loops, of loops

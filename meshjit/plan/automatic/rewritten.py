@@ -20,6 +20,7 @@ from meshjit.transform.commute import commute
 from meshjit.transform.keep_dims_apart import keep_dims_apart
 from meshjit.transform.move_before_loops import move_before_loops
 from meshjit.transform.pipeline import simplify
+from meshjit.transform.turn_one_by_one import turn_one_by_one
 
 DIMS: Final = 3  # that transforms may begin with
 
@@ -62,7 +63,7 @@ def _aligned(program: Program, machine: Machine) -> Program:
     def shards(var: Var, dim: int) -> int:
         return min(machine.mesh.device_count, var.shape[dim])
 
-    return align(program, shards, machine.border_prices)
+    return align(turn_one_by_one(program, shards), shards, machine.border_prices)
 
 
 def _beginning_with(dim: int, program: Program, machine: Machine) -> Program:
