@@ -18,6 +18,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 StableHLO text, see `meshjit/emit`
     simulate(values, mesh, params) -> values
                                 collectives, and what runs them: one entry per device, in and out
+    joins                       whether passes put several equations of the op together, or look for what reads the memory that it
+                                writes, however far away they stand: borders that are sent at once, dims of one transform, updates
     effects, or effects(params) what the op does besides computing (`core/effects.py`); the effects of its regions are added
 
   Derivatives and batches
@@ -252,6 +254,7 @@ class Op:
     pinned: Callable[[Params], tuple[Sequence[PartitionSpec], Sequence[PartitionSpec], frozenset[str]]] | None = None
     memory: Callable[[Params], str] | None = None
     copies: bool = False
+    joins: bool = False
     few_bits: Literal["sign", "zero", "order", "none"] = "sign"
     effects: Effect | Callable[[Params], Effect] = Effect.NONE
 

@@ -7,7 +7,6 @@ ends no pass looks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from meshjit.core.program import Eqn, Var
 from meshjit.ops.base.shape import reshape, transpose
@@ -19,15 +18,11 @@ from meshjit.transform.pair_permutes import is_dear
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
 
-# Ops for which passes look further away: to send several borders at once, to see whose memory an update may write to, to take
-# several shifts of one padded value, several dims of a transform at once.
-NEIGHBOURLY: Final = frozenset(("collective_permute", "update_slice", "dynamic_update_slice", "scatter", "shift", "fft"))
-
 
 def is_reaching(eqns: Sequence[Eqn], mesh: BaseMesh, topology: Topology) -> bool:
     """Whether a pass may put one of the equations together with one that is not among them."""
     makers = {v: eqn for eqn in eqns for v in eqn.outputs}
-    near = [eqn for eqn in eqns if eqn.op.name in NEIGHBOURLY]
+    near = [eqn for eqn in eqns if eqn.op.joins]
     return not all(eqn.op is collective_permute and _is_settled(eqn, makers, mesh, topology) for eqn in near)
 
 

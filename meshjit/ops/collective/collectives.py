@@ -359,6 +359,7 @@ def _permute_samples() -> list[Sample]:
 
 collective_permute = collective(
     "collective_permute",
+    joins=True,
     type_rule=_permute_type,
     emit=_permute_emit,
     simulate=_permute_simulate,

@@ -184,6 +184,7 @@ def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array
 
 fft = Op(
     name="fft",
+    joins=True,
     type_rule=_type,
     factor_rule=_rule,
     whole="every result needs every element of the transformed dims, and there are lines enough to deal out",

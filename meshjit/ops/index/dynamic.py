@@ -273,6 +273,7 @@ def _update_samples() -> list[Sample]:
 
 dynamic_update_slice = Op(
     name="dynamic_update_slice",
+    joins=True,
     type_rule=_update_type,
     factor_rule=_update_rule,
     access=_update_access,

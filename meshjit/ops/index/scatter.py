@@ -210,6 +210,7 @@ def _sample(shape, index, dims, sizes, call, fill, unique, window_rank=None):
 
 scatter = Op(
     name="scatter",
+    joins=True,
     type_rule=_type,
     factor_rule=_rule,
     access=_access,

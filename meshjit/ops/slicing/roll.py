@@ -182,6 +182,7 @@ def _shift_partition(local: LocalEquation) -> list[Var]:
 
 shift = Op(
     name="shift",
+    joins=True,
     type_rule=_type("shift"),
     factor_rule=_rule,
     access=_access(in_ring=False),

@@ -147,6 +147,7 @@ def _samples() -> list[Sample]:
 
 update_slice = Op(
     name="update_slice",
+    joins=True,
     type_rule=_type,
     factor_rule=_rule,
     access=_access,
