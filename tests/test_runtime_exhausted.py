@@ -43,6 +43,8 @@ def test_a_call_says_what_it_needs(call: Any) -> None:
 def test_operations_outside_of_jit() -> None:
     with pytest.raises(OutOfMemoryError, match=r"broadcast_in_dim at test_runtime_exhausted.py:\d+ \(test_operations_outside_of_jit\): out of memory on device cpu:0"):
         mnp.zeros(HUGE, np.float32)
+    with pytest.raises(OutOfMemoryError, match=r"\n    1,024.0 TiB: f32\[\d+\] of broadcast_in_dim\n"):  # the first line says where
+        mnp.zeros(HUGE, np.float32)
 
 
 @pytest.mark.device
@@ -70,9 +72,10 @@ class _Device:
         return "cuda:0"
 
 
-def test_what_the_compiler_says() -> None:
+@pytest.mark.parametrize("request_", ["2147483648 bytes.", "2.0GiB with allocator GPU_0_bfc on device 0. [tf-allocator-allocation-error='']"])
+def test_what_the_compiler_says(request_: str) -> None:
     mesh = Mesh([_Device()], ("x",))
-    reason = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes."
+    reason = f"RESOURCE_EXHAUSTED: Out of memory while trying to allocate {request_}"
     error = exhausted.too_large_to_compile(reason, "jit(f)", mesh, small())
     assert str(error).split("\n")[:3] == [
         "jit(f): too large for device cuda:0: XLA asked for 2.0 GiB; 3.0 GiB of 4.0 GiB are in use",

@@ -48,7 +48,10 @@ def is_exhausted(reason: str) -> bool:
 def request_text(reason: str) -> str:
     """`XLA asked for 16.0 TiB`, or XLA's own first line where that names no number."""
     match = re.search(r"allocat\w* (\d+) bytes", reason)
-    return f"XLA asked for {size(int(match[1]))}" if match else f"XLA says: {reason.splitlines()[0]}"
+    if match:
+        return f"XLA asked for {size(int(match[1]))}"
+    match = re.search(r"allocat\w* ([\d.]+)([KMGT]iB)", reason)  # as GPUs say it
+    return f"XLA asked for {match[1]} {match[2]}" if match else f"XLA says: {reason.splitlines()[0]}"
 
 
 def size(count: float) -> str:
@@ -106,4 +109,4 @@ def _values(program: Program) -> Iterator[tuple[int, str, str]]:
 
 
 def _described(eqn: Eqn) -> str:
-    return f"{eqn.op.name} at {line_of(eqn.source)}"
+    return eqn.op.name if eqn.source is None else f"{eqn.op.name} at {line_of(eqn.source)}"
