@@ -41,13 +41,14 @@ _SAME_SHAPES = frozenset("""
     shift_right_logical sub xor
 """.split())  # fmt: skip
 
-_COMPOSED: dict[str, Callable[..., Any]] = {}  # what is one primitive in JAX also where it is several ops here
+# primitive → kinds of dtypes that its op does not take, and the function that is bound for these
+_COMPOSED: dict[str, tuple[str, Callable[..., Any]]] = {}
 
 
-def composed(functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Functions of the primitives' names that are bound where an op takes no such dtypes: extremes of complex numbers, and
-    conjugates of real ones."""
-    _COMPOSED.update(functions)
+def composed(kinds: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Bind these functions, by name of the primitive, for operands of these kinds (`dtype.kind`), which the primitive's op does
+    not take."""
+    _COMPOSED.update({name: (kinds, function) for name, function in functions.items()})
 
 
 def jax_params(eqn: Eqn) -> dict[str, Any]:
@@ -77,8 +78,9 @@ def _bind(name: str, operands: Sequence[Any], params: Mapping[str, Any]) -> list
     values = [as_operand(x, a) for x, a in zip(operands, arguments, strict=True)]
     if name in _SAME_SHAPES:
         values, arguments = _of_one_shape(values, arguments)
-    if name in _COMPOSED and (name == "conj") != any(a.type.dtype.kind == "c" for a in arguments):
-        return [_COMPOSED[name](*values, *([params["axes"]] if "axes" in params else []))]
+    kinds, function = _COMPOSED.get(name, ("", None))
+    if function is not None and any(a.type.dtype.kind in kinds for a in arguments):
+        return [function(*values, *([params["axes"]] if "axes" in params else []))]
     program = _program(name, arguments, params)
     weak = bool(arguments) and all(a.weak for a in arguments)
     flags = [weak and v.dtype == arguments[0].type.dtype for v in program.outputs]

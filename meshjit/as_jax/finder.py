@@ -122,7 +122,7 @@ def _is_own(name: str, value: Any) -> bool:
 
 
 def _is_hidden(name: str, value: Any) -> bool:
-    """Whether another module than this one of meshjit's stands for a module of jax's."""
+    """Whether another module of meshjit's than `value` stands for the module of jax's."""
     return isinstance(value, ModuleType) and module_for(name) not in (None, value.__name__)
 
 

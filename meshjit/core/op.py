@@ -18,8 +18,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 StableHLO text, see `meshjit/emit`
     simulate(values, mesh, params) -> values
                                 collectives, and what runs them: one entry per device, in and out
-    joins                       whether passes put several equations of the op together, or look for what reads the memory that it
-                                writes, however far away they stand: borders that are sent at once, dims of one transform, updates
+    joins                       whether a pass may join equations of the op that stand far apart (to send borders at once, to
+                                transform several dims at once), or look there for readers of the memory that the op writes
     effects, or effects(params) what the op does besides computing (`core/effects.py`); the effects of its regions are added
 
   Derivatives and batches

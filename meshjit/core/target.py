@@ -33,8 +33,8 @@ class Target:
     ends_at_sums_of_constants: bool = False  # transform/hide_constants: an all-reduce of a constant ends the process
     lacks_two_bits: bool = False  # elements of 2 bits come out wrong, so programs with such are refused
     updates_bytes: bool = False  # elements of 4 bits are written to the wrong places of what an update replaces
-    doubles_products_of_int8: bool = False  # with sums of int32, in kernels of the compiler's own (ops/reduce/products_of_int8),
-    compares_kernels: bool = True  # which it compares with a library's, where there are both
+    doubles_products_of_int8: bool = False  # added in int32, by the compiler's own kernels (ops/reduce/products_of_int8)
+    compares_kernels: bool = True  # the compiler's own with a library's, where there are both, and takes none that differs
     convolves_floats_only: bool = False  # convolutions of integers and complex numbers are refused
     drops_barriers: bool = False  # before it fuses: only a call that it does not inline keeps two computations apart
     isolates_random_words: bool = False  # hashing that is fused into a reduction may compile for ever (ops/random/threefry)

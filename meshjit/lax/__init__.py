@@ -403,7 +403,8 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
     return mnp.matmul(lhs, rhs, precision=precision)
 
 
-_composed({"max": max, "min": min, "reduce_max": reduce_max, "reduce_min": reduce_min, "conj": conj})
+_composed("c", {"max": max, "min": min, "reduce_max": reduce_max, "reduce_min": reduce_min})
+_composed("biuf", {"conj": conj})
 globals().update({f"{name}_p": _primitive(name) for name in _PRIMITIVES})
 _take_keys(globals())
 _quicken(__name__)

@@ -73,7 +73,7 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
 
 
 def lies_on_gpu(x: Any) -> bool:
-    """Whether NumPy cannot read another library's array, and DLPack can."""
+    """Whether this is another library's array on a GPU, which NumPy cannot read, and DLPack can."""
     return hasattr(x, "__dlpack__") and hasattr(x, "__cuda_array_interface__")
 
 

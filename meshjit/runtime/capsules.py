@@ -42,8 +42,8 @@ class Held(NamedTuple):
     dtype: np.dtype[Any] | None
 
     def order(self) -> tuple[int, ...] | None:
-        """The dims as they lie in memory, the one whose elements are neighbours last; None where there are gaps between
-        elements, or they lie backwards, or one stands for several. Of what is in C order that is 0, 1, 2, …"""
+        """The dims as they lie in memory; the elements of the last are neighbours. Of what is in C order: 0, 1, 2, …
+        None where there are gaps between elements, where they lie backwards, and where one stands for several."""
         dims = range(len(self.shape))
         wide = [d for d in dims if self.shape[d] > 1]
         if 0 in self.shape or self._fills(wide):
@@ -73,8 +73,8 @@ def read(capsule: Any) -> Held:
 
 @contextmanager
 def in_order(capsule: Any, held: Held, order: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Let the capsule say that its dims are in this order, for who takes it now; gives their extents. What it says is put back
-    afterwards, since whoever made the capsule may free it."""
+    """While this holds, the capsule says that its dims are in this order, in C order; gives their extents. Afterwards it says
+    what it said before, because its maker may free that memory."""
     tensor, shape = _tensor(capsule), tuple(held.shape[d] for d in order)
     own, numbers = (tensor.shape, tensor.strides), ctypes.c_int64 * max(1, len(shape))
     extents, strides = numbers(*shape), numbers(*_strides_in_c_order(shape))

@@ -138,18 +138,25 @@ def _shared(external: Any, device: Any, must_share: bool) -> Array:
     if dtype not in DTYPES.values():
         raise TypeError(f"from_dlpack: dtype {dtype} has no meaning on a device; supported are {', '.join(DTYPES)}")
     array: Any = Array(leaf_key(TensorType(shape, dtype), False, SingleDeviceSharding(device), True), handle)
-    if own_dtype == dtype and order == tuple(range(len(order))):
+    if own_dtype == dtype and _is_in_c_order(order):
         return array
-    return array.astype(own_dtype).transpose(np.argsort(order).tolist()).block_until_ready()  # who owns the memory may write soon
+    copied = array if own_dtype == dtype else array.astype(own_dtype)
+    copied = copied if _is_in_c_order(order) else copied.transpose(np.argsort(order).tolist())
+    return copied.block_until_ready()  # who owns the memory may write to it as soon as this returns
 
 
 def _readable_order(held: capsules.Held, device: Any, must_share: bool) -> tuple[int, ...]:
-    """The order in which the dims lie. BufferError where XLA cannot read them; of what lies on the host NumPy makes a copy."""
+    """The order in which the dims lie. BufferError where XLA cannot read them so, or would have to copy what must be shared. What
+    lies on the host in another order than C's is refused, too: NumPy copies it."""
     order = held.order()
     if order is None:
         text = f"it has gaps: strides {held.strides} of elements {list(held.shape)}"
-    elif order != tuple(range(len(order))) and (must_share or device.platform == "cpu"):
+    elif not _is_in_c_order(order) and (must_share or device.platform == "cpu"):
         text = f"its elements are not in C order: strides {held.strides} of elements {list(held.shape)}"
     else:
         return order
     raise BufferError(f"{text}\n  fix: pass x.contiguous() of PyTorch, cupy.ascontiguousarray(x), numpy.ascontiguousarray(x)")
+
+
+def _is_in_c_order(order: tuple[int, ...]) -> bool:
+    return order == tuple(range(len(order)))

@@ -18,8 +18,7 @@ from sharding.topology import topology_of
 # bf16[32, 4096, 8, 128], a transposition of each stands before cuBLAS's products in what XLA compiles for an H100.
 BATCH_REORDERING = 2.0
 
-
-COMPARES = 4  # the level of tuning at which XLA does not take a kernel whose results differ, its default
+COMPARES = 4  # the level of tuning at which XLA takes no kernel whose results differ from a library's; its default
 
 
 def target(mesh: BaseMesh, figures: Figures) -> Target:

@@ -19,7 +19,7 @@ from meshjit.transform.dce import dce
 from meshjit.transform.fold_slices import fold_slices
 from meshjit.transform.rewriting import Rewriter, in_regions
 
-_MOST: Final = 4  # elements of a piece: of longer ones so many slices are left between that more is exchanged
+_MOST: Final = 4  # elements of a mirror; a longer one leaves so many slices that more is exchanged than for the reverse
 
 
 def turn_one_by_one(program: Program, shards: Shards) -> Program:

@@ -82,8 +82,8 @@ def _signed_quotient(a: Array, b: Array) -> Array:
 
 
 def _divide_jvp(primals, tangents, outs, params):
-    """Of the divisor: by the dividend, not by the quotient, so that of the two a backward pass reads one: of a softmax the
-    exponentials, which their own derivative reads, too."""
+    """By the divisor: -t a / b², from the dividend a and not from the quotient. A backward pass of a softmax then reads its
+    exponentials alone, which their own derivative reads, too. b² is not made, since it overflows."""
     a, b = primals
     left = None if tangents[0] is None else divide(tangents[0], b)
     right = None if tangents[1] is None else divide(multiply(divide(negate(tangents[1]), b), a), b)

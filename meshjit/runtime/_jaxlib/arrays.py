@@ -228,13 +228,13 @@ def to_dlpack(handle: Any, stream: int | None = None) -> Any:
 
 
 def stream_for_others(device: Any) -> int | None:
-    """The stream of a GPU that another library lets wait for its writes, before our programs read (DLPack's `stream`)."""
+    """DLPack's `stream` of a GPU, None of a CPU: another library lets it wait until its own writes are over."""
     return None if device.platform == "cpu" else device.get_stream_for_external_ready_events()
 
 
 def from_dlpack(capsule: Any, device: Any, stream: int | None = None, type: ShardType | None = None) -> Any:
-    """A one-shard handle of a DLPack capsule on `device`, of elements in C order; shares the memory if that is aligned. Without
-    `type` its elements are copied to the host, to see it."""
+    """A one-shard handle of a DLPack capsule on `device`, whose elements are in C order. It shares the memory if that is aligned.
+    Without `type` the elements are copied to the host, since only that says what they are."""
     with NO_JAX:
         single = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream)
         if type is None:
