@@ -56,8 +56,8 @@ class Topology:
 
     @functools.cached_property
     def is_uniform(self) -> bool:
-        """Whether all axes have the same links, so that it does not matter over which of them bytes travel."""
-        return len(set(self.latency.values())) <= 1 and len(set(self.bandwidth.values())) <= 1
+        """Whether it does not matter over which axes bytes travel: all have the same links, and more devices start as soon."""
+        return len(set(self.latency.values())) <= 1 and len(set(self.bandwidth.values())) <= 1 and not self.latency_growth
 
     def latency_over(self, axes: Iterable[AxisRef]) -> float:
         """Seconds to start a collective over `axes`: the dearest one's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Sequence
@@ -55,6 +56,19 @@ def test_no_walk_takes_less(mesh: AbstractMesh, times: tuple[int, ...]) -> None:
         assert table[i, j] <= seconds * EQUAL
         if distances.is_even(shape):
             assert table[i, j] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (3, 8), (8,)], ids=str)
+def test_no_walk_takes_less_where_more_devices_start_later(shape: tuple[int, ...]) -> None:
+    """Permutations over fewer axes are cheaper then, whichever axes these are."""
+    mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"))
+    topology = dataclasses.replace(target_of(mesh).topology, latency=dict.fromkeys("xyz", 1e-6), latency_growth=1e-6)
+    places = placements(shape, mesh)
+    whole = [p for p in places if not p.partial]
+    least = Distances(mesh, topology).seconds(shape, 4, places, whole)
+    for i, source in enumerate(places):
+        for j, target in enumerate(whole):
+            assert least[i, j] <= plan_reshard(shape, 4, source, target, mesh, topology).seconds * EQUAL, (source, target)
 
 
 def test_dims_of_one_element_are_nothing() -> None:

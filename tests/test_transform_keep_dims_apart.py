@@ -143,3 +143,18 @@ def test_scatters_of_ravelled_indices_gather_none(fun: Any, other: int | None, c
     types = [str(TensorType(a.shape, a.dtype)) for a in arrays]
     if columns == 48 and fun is not last:  # fewer are cheaper to gather than to sum; of those that set, numbers travel, too
         assert "all_gather" not in traffic(fun, types, X4, inputs, [P()])
+
+
+def test_windows_of_a_scatter_are_not_taken_apart() -> None:
+    numbers = lax.ScatterDimensionNumbers((0, 1, 2), (), (0, 1, 2))
+
+    def fun(x: Any, y: Any, place: Any) -> Any:
+        return lax.scatter_max(x, place, mnp.reshape(y, (3, 4, 2)), numbers)
+
+    arrays = np.zeros((5, 6, 3), np.float32), np.arange(24, dtype=np.float32).reshape(3, 2, 2, 2), np.array([1, 2, 1], np.int32)
+    program = mj.jit(fun).trace(*arrays).program
+    apart = keep_dims_apart(program, lambda eqn: True)
+    verify(apart, "keep_dims_apart")
+    expected = arrays[0].copy()
+    expected[1:4, 2:6, 1:3] = arrays[1].reshape(3, 4, 2)
+    np.testing.assert_array_equal(evaluate(apart, arrays)[0], expected)

@@ -35,7 +35,7 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     takes_none                  whether transpose is given None for a cotangent that is zero, or else, of several results, zeros
     batch(operands, dims, params) -> (outs, out_dims)
                                 dims[i] is the batch dim of operand i, or None
-    split(operands, dims, params) -> list of V
+    split(operands, dims, params) -> list of V or None
                                 the op where dim `dims[i]` of operand i, which it reduces, has become the two dims dims[i]
                                 and dims[i] + 1
 
@@ -242,7 +242,7 @@ class Op:
     fetches: Callable[[Types, Params], tuple[int, int]] | None = None
     images: Callable[[Types, Params], Sequence[Image]] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
-    split: Callable[..., list[Var]] | None = None
+    split: Callable[..., list[Var] | None] | None = None
     regions: Callable[[Params], tuple[Region, ...]] | None = None
     steps: Callable[..., Steps] | None = None
     prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None

@@ -157,10 +157,11 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
     return [scatter(operand, move(operands[1], dims[1], 0), updates, **new)], [0]
 
 
-def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var]:
-    """A dim of indices and updates as two: the updates come in the same order."""
+def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var] | None:
+    """A dim of indices and updates as two: the updates come in the same order. None for one of windows, along which no index counts."""
     _, index, update = dims
-    assert index is not None and update is not None
+    if index is None or update is None:
+        return None
     new = dict(params) | {
         "update_window_dims": tuple(d + (d > update) for d in params["update_window_dims"]),
         "scatter_indices_batching_dims": tuple(d + (d > index) for d in params["scatter_indices_batching_dims"]),
