@@ -158,7 +158,7 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
 
 
 def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var] | None:
-    """A dim of indices and updates as two: the updates come in the same order. None for one of windows, along which no index counts."""
+    """A dim of indices and updates as two: the updates come in the same order. None for a dim of windows, which indices lack."""
     _, index, update = dims
     if index is None or update is None:
         return None
