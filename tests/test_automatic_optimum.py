@@ -113,10 +113,10 @@ def test_no_assignment_of_a_random_program_is_cheaper(program: Program, mesh: Ab
 
 
 @settings(max_examples=12, deadline=None)
-@given(small_programs(), st.sampled_from(MESHES[:2]), st.floats(0, 1))
-def test_the_cheapest_that_fits(program: Program, mesh: AbstractMesh, share: float) -> None:
+@given(small_programs(), st.sampled_from(MESHES[:2]), st.floats(0, 1), st.booleans())
+def test_the_cheapest_that_fits(program: Program, mesh: AbstractMesh, share: float, is_donated: bool) -> None:
     assume(program.eqns and count(searched(drafted(program, mesh))) <= MOST // 2)
-    check_fitting(program, mesh, share)
+    check_fitting(program, mesh, share, undonated=frozenset(() if is_donated else range(len(program.inputs))))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -328,3 +328,17 @@ def test_a_plan_that_cannot_be_made_smaller_is_made_all_the_same() -> None:
     target = dataclasses.replace(target_of(MESH), topology=dataclasses.replace(target_of(MESH).topology, memory=1.0))
     plan = make_plan(double, MESH, Annotations([P("data")], [P("data")]), target)
     assert not plan.trials and not plan.collectives
+
+
+def test_arguments_that_nobody_donates_are_held_to_the_end() -> None:
+    """Each is read once; the second result stands where the first argument would be."""
+
+    def function(x: Any, y: Any) -> Any:
+        z = mnp.sin(x) @ y
+        return z @ z
+
+    program, size = traced(function, ["f32[256, 256]"] * 2), 4 * 256 * 256 // 8
+    specs, target = Annotations([P("data"), P("data")], [P("data")]), target_of(MESH)
+    donated, kept = (make_plan(program, MESH, dataclasses.replace(specs, undonated=each), target) for each in (frozenset(), frozenset([0, 1])))
+    assert kept.cost is not None and donated.cost is not None and str(donated) == str(kept)
+    assert kept.cost.peak_bytes == donated.cost.peak_bytes + 2 * size

@@ -92,10 +92,12 @@ NO_EXCHANGE: Final = OwnCost()
 
 
 class Machine(Walks):
-    """Prices on one mesh of a target; every question is answered once."""
+    """Prices on one mesh of a target; every question is answered once. `undonated`: inputs of the whole Program, which are
+    held to its end."""
 
-    def __init__(self, mesh: BaseMesh, target: Target) -> None:
+    def __init__(self, mesh: BaseMesh, target: Target, undonated: frozenset[Var] = frozenset()) -> None:
         super().__init__(mesh, target)
+        self.undonated = undonated
         self.work = functools.cache(self._work)
         self.local_bytes = functools.cache(self._local_bytes)
         self.effects: dict[int, Effect] = {}  # by id of the plan, which the Effect keeps alive

@@ -58,6 +58,7 @@ class Flow(Versions[None]):
         self.program = program
         self.machine = machine
         self.sizes: dict[Var, int] = {}  # bytes of all versions of a value
+        self.left_behind: dict[Var, int] = {}  # bytes of undonated inputs, which are held to the end
         self.work = self.moving = self.bytes = 0.0
         self.held = self.peak = 0
         self.ends = machine.uses_of(program).ends
@@ -73,6 +74,8 @@ class Flow(Versions[None]):
             placement = self.machine.normal(placement)
             self.enter(var, placement, None)
             self._hold(var, self.local_bytes(var, placement))
+            if var in self.machine.undonated:
+                self.left_behind[var] = self.sizes[var]
 
     def local_bytes(self, var: Var, placement: Placement) -> int:
         """What a version of a value takes of a device's own memory."""
@@ -94,7 +97,7 @@ class Flow(Versions[None]):
             self.exchange(eqn, effect.exchange)
         if self.left is not None:
             self.check(self.at + 1)
-        sizes, unheld = self.sizes, self.unheld
+        sizes, unheld, left_behind = self.sizes, self.unheld, self.left_behind
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
             sizes[var] = size = 0 if var in unheld else size
@@ -106,7 +109,7 @@ class Flow(Versions[None]):
         if self.held > self.peak:
             self.peak = self.held
         for var in self.ends[self.at]:
-            self.held -= sizes.get(var, 0)
+            self.held -= sizes.get(var, 0) - left_behind.get(var, 0)
         self.at += 1
 
     def check(self, at: int) -> None:

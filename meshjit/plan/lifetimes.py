@@ -53,6 +53,9 @@ class Lifetimes(Flow):
         self.start(inputs)
         _Recall(program, self).run(plans)
         self.end(outputs)
+        for var, placement in zip(program.inputs, inputs, strict=True):
+            if var in machine.undonated:
+                self.note_use(var, machine.normal(placement))
 
     def run(self, eqn: Eqn, plan: EquationPlan) -> None:
         at = self.at

@@ -37,4 +37,5 @@ def make_plan(
     program = without_sharing(program)
     if like is not None and not any(spec is not None and spec.unreduced for spec in annotations.inputs):
         return search(draft_again(program, annotations, like))
-    return search(first_draft(program, annotations, Assigner(Machine(mesh, target or target_of(mesh)))))
+    machine = Machine(mesh, target or target_of(mesh), annotations.undonated_of(program))
+    return search(first_draft(program, annotations, Assigner(machine)))

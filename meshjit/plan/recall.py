@@ -93,7 +93,7 @@ class FlowRecall:
         flow, maker = self.flow, self.flow.makers.get(var)
         kept.append(maker)
         remake = (flow.cheap.get(var), None if maker is None else id(maker[1]))
-        return tuple(flow.versions.get(var, ())), flow.sizes.get(var), remake
+        return tuple(flow.versions.get(var, ())), flow.sizes.get(var), remake, var in flow.machine.undonated
 
     def begin(self, repeat: Repeat) -> tuple[int, int]:
         """(bytes held, peak) before the repeat. From now on the flow's peak is that of the repeat alone."""

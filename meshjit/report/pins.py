@@ -10,7 +10,7 @@ from meshjit.core.once import once_per_program
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
-from meshjit.plan.graph import Annotations, programs_in
+from meshjit.plan.graph import programs_in
 from meshjit.report.subject import Subject
 from sharding.spec import PartitionSpec, Placement, check_spec, padded, spec_of
 
@@ -32,7 +32,7 @@ def planned_with(subject: Subject, pins: Pins) -> Subject:
     made = {v: spec for v, spec in pins.items() if v not in plan.program.inputs}
     base = plan.program if subject.program is None or not made.keys() <= values_of(subject.program) else subject.program
     program = _constrained(base, made, top=True) if made else base
-    annotations = Annotations(inputs, outputs)
+    annotations = dataclasses.replace(subject.annotations, inputs=inputs, outputs=outputs)
     return subject.of(subject.plan_again(program, plan.mesh, annotations, plan.target), annotations)
 
 

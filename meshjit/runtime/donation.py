@@ -7,6 +7,7 @@ else is decided: donating an argument asks for its memory to be reused. What sha
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -62,4 +63,4 @@ def tied(plan: Plan, annotations: Annotations, donated: Sequence[int], memories:
         if i not in aliases and same:
             free.remove(same[0])
             outputs[same[0]] = spec_of(plan.inputs[i])
-    return Annotations(annotations.inputs, outputs) if outputs != list(annotations.outputs) else None
+    return dataclasses.replace(annotations, outputs=outputs) if outputs != list(annotations.outputs) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,7 @@ def plan_program(
     may take. With `automatic`, what nobody placed is placed as is best, and the outputs in `ties` as their inputs."""
     seconds: dict[str, float] = {}
     target = target or target_for(mesh)
+    annotations = dataclasses.replace(annotations, undonated=frozenset(range(len(program.inputs))).difference(donated))
     memories = memories_of(program)
     program = _timed(seconds, "simplify", lambda: checked(simplify(rename_axes(program, mesh)), "simplify"))
     if automatic is not None:

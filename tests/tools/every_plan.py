@@ -56,12 +56,14 @@ def meshes(device: AbstractDevice | None = None) -> list[AbstractMesh]:
 # --- every assignment -------------------------------------------------------------------------------------------------
 
 
-def drafted(program: Program, mesh: AbstractMesh, memory: float | None = None, inputs: Any = None) -> Draft:
+def drafted(
+    program: Program, mesh: AbstractMesh, memory: float | None = None, inputs: Any = None, undonated: frozenset[int] = frozenset()
+) -> Draft:
     target = target_of(mesh)
     if memory is not None:
         target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=memory))
-    annotations = Annotations(inputs or [None] * len(program.inputs), [None] * len(program.outputs))
-    return first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, target)))
+    annotations = Annotations(inputs or [None] * len(program.inputs), [None] * len(program.outputs), undonated)
+    return first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, target, annotations.undonated_of(program))))
 
 
 def searched(draft: Draft, effort: float = 0.0) -> Search:
@@ -127,17 +129,23 @@ def check_proof(program: Program, mesh: AbstractMesh, inputs: Any, least: float,
         assert each.is_complete and (each.quickest >= rival or _same(each.quickest, least)), f"found {each.quickest}, the least is {least}"
 
 
-def held(program: Program, mesh: AbstractMesh) -> list[tuple[float, float]]:
-    """The bytes at the peak and the seconds of every plan, that which holds least first."""
-    return sorted((plan.peak, plan.seconds) for plan in every_plan(searched(drafted(program, mesh, memory=1.0))))
+def held(program: Program, mesh: AbstractMesh, undonated: frozenset[int] = frozenset()) -> list[tuple[float, float]]:
+    """The bytes at the peak and the seconds of every plan, that which holds least first. `undonated`: inputs that nobody donates."""
+    return sorted((plan.peak, plan.seconds) for plan in every_plan(searched(drafted(program, mesh, memory=1.0, undonated=undonated))))
 
 
-def check_fitting(program: Program, mesh: AbstractMesh, share: float, plans: Sequence[tuple[float, float]] = ()) -> str:
+def check_fitting(
+    program: Program,
+    mesh: AbstractMesh,
+    share: float,
+    plans: Sequence[tuple[float, float]] = (),
+    undonated: frozenset[int] = frozenset(),
+) -> str:
     """The planner's plan is no dearer than any that fits, and it finds one if there is any; else the one that holds least. The
     limit lies between the least and the most that `plans` hold, by share of all plans. How it went, in a word."""
-    plans = plans or held(program, mesh)
+    plans = plans or held(program, mesh, undonated)
     limit = plans[int(share * (len(plans) - 1))][0] - (1 if share == 0 else 0)
-    search = searched(drafted(program, mesh, memory=limit), effort=1e8)
+    search = searched(drafted(program, mesh, memory=limit, undonated=undonated), effort=1e8)
     best, fitting, (lean, _) = search.plan(), [seconds for peak, seconds in plans if peak <= limit], plans[0]
     assert best.optimum is not None and best.cost is not None
     if not fitting:
@@ -369,8 +377,9 @@ def one(seed: int, most: int, only_fitting: bool = False) -> Counter[str]:
         if not only_fitting:
             went.update({"cheapest": 1, "plans": len(check(program, mesh))})
         if seed % 2 or only_fitting:
-            shares, plans = (share, *((0.0, share / 2, share / 8, share / 64) if only_fitting else ())), held(program, mesh)
-            went.update(f"in memory: {check_fitting(program, mesh, each, plans)}" for each in shares)
+            undonated = frozenset(range(len(program.inputs))) if seed % 4 == 1 else frozenset[int]()
+            shares, plans = (share, *((0.0, share / 2, share / 8, share / 64) if only_fitting else ())), held(program, mesh, undonated)
+            went.update(f"in memory: {check_fitting(program, mesh, each, plans, undonated)}" for each in shares)
     except AssertionError as error:
         error.args = (f"{error}\n  {mesh} {device}, share {share}, {many} assignments\n{program}",)
         raise

@@ -62,7 +62,8 @@ SHAPES: Final = ((8,), (4, 2), (2, 2, 2), (3,), (2,), (3, 2), (2, 1), (1,), (4,)
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """`ties`: outputs that lie as inputs do. Half of the inputs, and of the outputs, are placed in a third of the cases."""
+    """`ties`: outputs that lie as inputs do. Half of the inputs, and of the outputs, are placed in a third of the cases, and half of
+    the inputs are not donated."""
 
     seed: int
     program: Program
@@ -103,7 +104,9 @@ def drawn_by(seed: int) -> Drawn:
     rates = {name: float(generator.choice(values)) for name, values in _RATES.items()}
     flops = {"float32": float(generator.choice((1e6, 1e8, 1e11)))}
     figures = dataclasses.replace(DEVICES["cpu"], flops=flops, **rates)
-    return Drawn(seed, program, mesh, Annotations(*sides), ties, arrays, figures, float(generator.choice((0.95, 0.7, 0.5, 0.3))))
+    memory = float(generator.choice((0.95, 0.7, 0.5, 0.3)))
+    undonated = frozenset([i for i in range(len(program.inputs)) if generator.random() < 0.5])
+    return Drawn(seed, program, mesh, Annotations(*sides, undonated), ties, arrays, figures, memory)
 
 
 _RATES: Final = {
@@ -137,7 +140,7 @@ def check(drawn: Drawn, compiled: bool) -> None:
     assert plan.cost is not None and plan.optimum is not None
     seconds = plan.cost.seconds
     assert plan.optimum.bound <= seconds * EQUAL, f"cheaper than its bound: {plan.optimum}"
-    machine = Machine(mesh, target)
+    machine = Machine(mesh, target, drawn.annotations.undonated_of(drawn.program))
     mine, its = (candidate_of(p, machine).seconds for p in (plan, make_plan(drawn.program, mesh, drawn.annotations, target)))
     assert drawn.ties or mine <= its * EQUAL, f"{mine} s, but propagation's takes {its}"
     if not drawn.ties:
@@ -169,7 +172,8 @@ def _check_others(drawn: Drawn, mesh: BaseMesh, target: Target, bound: float, co
         return [random_spec(generator, v.rank, drawn.mesh) if s is None else s for s, v in zip(specs, vars, strict=True)]
 
     for _ in range(count):
-        annotations = Annotations(more(drawn.annotations.inputs, program.inputs), more(drawn.annotations.outputs, program.outputs))
+        inputs, outputs = more(drawn.annotations.inputs, program.inputs), more(drawn.annotations.outputs, program.outputs)
+        annotations = dataclasses.replace(drawn.annotations, inputs=inputs, outputs=outputs)
         cost = make_plan(program, mesh, annotations, target).cost
         assert cost is not None and cost.seconds * EQUAL >= bound, f"{cost} with {annotations}, bound {bound}"
 

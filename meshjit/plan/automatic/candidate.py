@@ -14,7 +14,6 @@ from meshjit.core.plan import Plan
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
-from meshjit.plan.graph import Annotations
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.proposals import KINDS
 from meshjit.plan.search import search
@@ -76,7 +75,7 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candida
         if plan.outputs[output] != plan.inputs[source]:
             outputs[output] = spec_of(plan.inputs[source])
     if outputs != list(draft.annotations.outputs):
-        annotations = Annotations(draft.annotations.inputs, outputs)
+        annotations = dataclasses.replace(draft.annotations, outputs=outputs)
         plan = search(first_draft(draft.program, annotations, draft.assigner), REFINEMENTS[by])
     return dataclasses.replace(candidate_of(plan, draft.machine), refined_by=by)
 

@@ -111,6 +111,10 @@ class _Holder:
         self.when, has = (np.array(each) for each in zip(*inside, strict=True))
         self.there = (self.when > value.born) | ((self.when == value.born) & (has | self.is_outside))
         self.times = [value.born, *value.times]
+        self.end = 0  # position up to which the home is held at least
+        if self.is_outside and value.var in model.machine.undonated:
+            self.end = len(self.times)
+            self.times.append(len(own.eqns))
         self.maker = value.prices.makers.get(value.var)
         self.masks: dict[tuple[int, int], Any] = {}
 
@@ -139,7 +143,7 @@ class _Holder:
         """Its home when it is made; and when it is read, what one reader asks for."""
         homes = self.value.homes
         sizes = np.array([self.machine.local_bytes(self.type, home) for home in homes.different])
-        yield Part((self.value.maker.number,), (homes.at,), sizes[:, None] * self.mask(0, 0))
+        yield Part((self.value.maker.number,), (homes.at,), sizes[:, None] * self.mask(0, self.end))
         seen = {self.value.born}
         for position, (by, _, demands) in enumerate(self.value.uses if self.maker is None else (), 1):
             if self.times[position] not in seen:
@@ -171,11 +175,12 @@ class _Holder:
         """The versions of the value."""
         ranks = tuple([self.times[i] - self.times[i - 1] > 0 for i, _ in asked])
         waits = bool(asked) and is_late(self.times[0], self.times[asked[0][0]]) and not any(each[0].partial for _, each in asked)
-        key = self.type, id(self.maker), self.value.born < 0, home, asked, ranks, waits
+        key = self.type, id(self.maker), self.value.born < 0, home, asked, ranks, waits, self.end
         spans = self.spans.get(key)
         if spans is None:
             life = _Life(self.machine, self.value, self.maker, home)
             life.read(asked, self.times, waits)
+            life.keep(self.end)
             spans = self.spans[key] = [(self.machine.local_bytes(self.type, p), *span) for p, span in life.spans.items()]
         return spans
 
@@ -189,6 +194,7 @@ class _Life(Versions[None]):
         self.is_summed, self.made_again = value.born >= 0 and is_sum(home), set[Placement]()
         if maker is not None:
             self.makers[self.var] = maker, equation_plan(rule_of(maker), {}, machine.mesh)
+        self.home = home
         self.enter(self.var, home, None)
         self.use(home)
 
@@ -204,6 +210,11 @@ class _Life(Versions[None]):
             for i, p in [(i, p) for i, each in uses for p in each[:1]] + [(i, p) for i, each in uses for p in each[1:]]:
                 self.position = i
                 self.operand(self.var, p)
+
+    def keep(self, end: int) -> None:
+        """The home is held up to this position at least."""
+        first, last = self.spans[self.home]
+        self.spans[self.home] = first, max(last, end)
 
     def use(self, placement: Placement) -> None:
         if placement not in self.made_again:

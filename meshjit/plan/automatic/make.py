@@ -48,9 +48,9 @@ def make_automatic_plan(
     target, memory = target or target_of(mesh), limits.memory if saved is None else saved.get("memory", limits.memory)
     if memory is not None:
         target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=float(memory)))
-    machine = Machine(mesh, target)
-    own = {o: i for o, i in (ties or {}).items() if annotations.outputs[o] is None}
     program = without_sharing(program)
+    machine = Machine(mesh, target, annotations.undonated_of(program))
+    own = {o: i for o, i in (ties or {}).items() if annotations.outputs[o] is None}
     if saved is not None:
         program = written(program, machine, saved.get("written", ()))
         return _replayed(first_draft(program, annotations, Assigner(machine)), saved, own)
@@ -69,10 +69,12 @@ def make_automatic_plan(
         best = _as_written(others[at - 1][0], best, searches[0].chosen.plan)
     if memory is not None and not searches[at].fits:
 
-        def attempt(larger: BaseMesh) -> Candidate:
-            return _leanest(program, larger, annotations, own, target)
+        def attempt(mesh: BaseMesh, donated: Sequence[int]) -> Candidate:
+            less = dataclasses.replace(annotations, undonated=annotations.undonated.difference(donated))
+            return _leanest(program, mesh, less, own, target)
 
-        raise refusal(searches[at].chosen, machine.topology.memory, machine, attempt)
+        donors = sorted(annotations.undonated.intersection((ties or {}).values()))
+        raise refusal(searches[at].chosen, machine.topology.memory, machine, attempt, donors)
     return _bounded_later(best, lambda: [searched(p) for _, p in rewritten(program, machine)]) if is_long else best
 
 
@@ -117,8 +119,8 @@ def _propagated_again(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int,
 
 
 def _leanest(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Candidate:
-    """The plan that fits, or is nearest to it, on another mesh of the same devices."""
-    draft = first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, target)))
+    """The plan that fits, or is nearest to it, on a mesh of the same devices."""
+    draft = first_draft(program, annotations, Assigner(Machine(mesh, target, annotations.undonated_of(program))))
     solver = Search(draft, ties, priced=RETRIED)
     solver.plan()
     return solver.chosen

@@ -43,7 +43,7 @@ def _held(model: Model, at: int) -> Mapping[int, Table]:
     """By variable and choice, the bytes that are held at an equation: of every value those of its home. Other versions can be
     brought again when they are read (`proposals/gather_again.py`)."""
     machine, held = model.machine, dict[int, Table]()
-    alive = set(_alive(model.program, at))
+    alive = {*_alive(model.program, at), *machine.undonated}
     inside = [*programs_of(model.program.eqns[at].params)]
     for program in inside:
         alive.update(program.vars())

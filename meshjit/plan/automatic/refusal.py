@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -20,35 +21,64 @@ GROWN: Final = (2, 4, 8)  # times as many devices
 
 class DoesNotFit(ShardingError):
     """No plan was found that holds at most so many bytes a device. `least`: the bytes that the leanest one holds. `peak`: bytes,
-    names and types of the largest values that it holds then; the name of an input is its number."""
+    names and types of the largest values that it holds then; the name of an input is its number. `donors`: numbers of inputs
+    that fit once they are donated, which then is the fix."""
 
-    def __init__(self, problem: str, peak: Sequence[tuple[int, str | int, str]], fix: str, least: float) -> None:
-        self.problem, self.peak, self.fix, self.least = problem, peak, fix, least
-        named = ((size, name if isinstance(name, str) else f"argument {name}", type) for size, name, type in peak)
+    def __init__(
+        self,
+        problem: str,
+        peak: Sequence[tuple[int, str | int, str]],
+        fix: str,
+        least: float,
+        donors: Sequence[int] = (),
+        names: Sequence[str] = (),
+    ) -> None:
+        self.problem, self.peak, self.fix, self.least, self.donors = problem, peak, fix, least, donors
+        named = ((size, name if isinstance(name, str) else _argument(name, names), type) for size, name, type in peak)
         lines = [f"  at the peak {size:,} bytes: {name} {type}" for size, name, type in named]
-        super().__init__("\n".join([problem, *lines, f"  fix: {fix}"]))
+        given = ", ".join(dict.fromkeys([_root(_argument(i, names)) for i in donors]))
+        super().__init__("\n".join([problem, *lines, f"  fix: {f'donate {given} ' if donors else ''}{fix}"]))
 
     def named(self, names: Sequence[str]) -> DoesNotFit:
         """The same with the inputs' names, such as `argument params['w1']`."""
-        peak = [(size, name if isinstance(name, str) else names[name], type) for size, name, type in self.peak]
-        return DoesNotFit(self.problem, peak, self.fix, self.least)
+        return DoesNotFit(self.problem, self.peak, self.fix, self.least, self.donors, names)
 
 
-def refusal(leanest: Candidate, memory: float, machine: Machine, attempt: Callable[[BaseMesh], Candidate | None]) -> DoesNotFit:
-    """`attempt` gives the leanest plan on another mesh."""
+def _argument(number: int, names: Sequence[str]) -> str:
+    return names[number] if names else f"argument {number}"
+
+
+def _root(path: str) -> str:
+    """The argument that a leaf belongs to: `argument state[0]['w']` → `argument state`."""
+    return path.partition("[")[0].partition(".")[0]
+
+
+def refusal(
+    leanest: Candidate,
+    memory: float,
+    machine: Machine,
+    attempt: Callable[[BaseMesh, Sequence[int]], Candidate],
+    donors: Sequence[int],
+) -> DoesNotFit:
+    """`attempt` gives the leanest plan on another mesh, or with inputs donated. `donors`: inputs that nobody donates, although
+    results replace them."""
     plan = leanest.plan
     problem = (
         f"{plan.program.name}: no plan was found that holds at most {memory:,.0f} bytes a device;"
         f" the least that one was found to hold is {leanest.peak:,.0f}"
     )
-    return DoesNotFit(problem, [*_at_peak(plan, machine)], _fix(leanest, memory, machine.mesh, attempt), leanest.peak)
+    peak, mesh = [*_at_peak(plan, machine)], machine.mesh
+    donating = attempt(mesh, donors).peak if donors else math.inf
+    if donating <= memory:
+        return DoesNotFit(problem, peak, f"(tried: {donating:,.0f} bytes)", leanest.peak, donors)
+    return DoesNotFit(problem, peak, _fix(leanest, memory, mesh, lambda larger: attempt(larger, ())), leanest.peak)
 
 
-def _fix(leanest: Candidate, memory: float, mesh: BaseMesh, attempt: Callable[[BaseMesh], Candidate | None]) -> str:
+def _fix(leanest: Candidate, memory: float, mesh: BaseMesh, attempt: Callable[[BaseMesh], Candidate]) -> str:
     for times in GROWN:
         larger = grown(mesh, times)
         candidate = attempt(larger)
-        if candidate is not None and candidate.peak <= memory:
+        if candidate.peak <= memory:
             shape = ", ".join(f"{name!r}: {size}" for name, size in larger.shape.items())
             tried = f"{larger.device_count} devices, {{{shape}}} (tried: {candidate.peak:,.0f} bytes)"
             return f"{tried}, or memory={leanest.peak:.0f}"

@@ -128,4 +128,4 @@ def _without(annotations: Annotations, draft: Draft, axes: frozenset[str]) -> An
     program = draft.program
     inputs = [kept(spec, v.rank) for spec, v in zip(annotations.inputs, program.inputs, strict=True)]
     outputs = [kept(spec, v.rank) for spec, v in zip(annotations.outputs, program.outputs, strict=True)]
-    return Annotations(inputs, outputs)
+    return dataclasses.replace(annotations, inputs=inputs, outputs=outputs)

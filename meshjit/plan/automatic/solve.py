@@ -203,7 +203,7 @@ class Search(Made):
     def _try_on(self, target: Target) -> None:
         """The plan that is best on another machine."""
         draft, machine = self.draft, self.machine
-        slow = Machine(machine.mesh, target)
+        slow = Machine(machine.mesh, target, machine.undonated)
         search = Search(first_draft(draft.program, draft.annotations, Assigner(slow)), self.ties, self.deadline)
         search.in_order()
         if search.best is not None and search.best.draft is not None:
