@@ -24,8 +24,10 @@ from meshjit.plan.cost import Machine
 from meshjit.plan.course import Course
 from meshjit.plan.delay import Price
 from meshjit.plan.events import Accumulation, Hoist
+from meshjit.plan.flow import Flow
 from meshjit.plan.graph import programs_in
 from meshjit.plan.move_operands import last_changes
+from meshjit.plan.nested import lent
 from meshjit.plan.recall import PlanRecall
 from sharding.axes import name_of
 from sharding.mesh import BaseMesh
@@ -149,11 +151,12 @@ class Planner:
         given = [v for result, v in ends if result is not None and not region.loops and eqn.outputs[result] in self.summed]
         trips = max(expected_trips(region), 1.0)
         same = [program.inputs[i] for i in region.invariant] if region.loops else []
-        iterations = {v: DEAR if v in self.unmoved else trips for v in same}
+        iterations, around = {v: DEAR if v in self.unmoved else trips for v in same}, lent(region)
 
         def with_sums(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
             pending = {program.inputs[i]: p for i, p in sums.items()}
-            course = Course(program, machine, {**inside}, pending, given=given, iterations=iterations)
+            flow = Flow(program, machine, lent=around)
+            course = Course(program, machine, {**inside}, pending, flow, given=given, iterations=iterations)
             return course, self.equations(course, self.outputs(eqn, region, outside, course.placements))
 
         sums: dict[int, Placement] = {}
@@ -168,7 +171,7 @@ class Planner:
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
         outputs = self.outputs(eqn, region, outside, placements)
-        steps, cost, collectives, moves = last_changes(program, machine, steps, inputs, outputs)
+        steps, cost, collectives, moves = last_changes(program, machine, steps, inputs, outputs, around)
         events = (
             *[hoist for hoist in hoists if len(hoist.options) > 1],
             *[Accumulation(program.inputs[i], p) for i, p in sums.items()],

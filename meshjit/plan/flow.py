@@ -7,7 +7,7 @@ gathered once is there for the backward pass, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from meshjit.core.types import TensorType
 from meshjit.core.versions import Versions
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from meshjit.plan.events import Event, Exchange, Move, Remake
+from meshjit.plan.nested import handed, unstacked
 from sharding.cost import gathering_dim
 from sharding.mesh import BaseMesh
 from sharding.reshard import Walk
@@ -49,14 +50,17 @@ class Log:
 
 class Flow(Versions[None]):
     """Follows the values of one Program through its equations: where each is, and what it cost so far. TooDear is raised
-    beyond the limit."""
+    beyond the limit. `lent`: inputs of a nested Program that count around it, as they come."""
 
-    def __init__(self, program: Program, machine: Machine, limit: Limit | None = None) -> None:
+    def __init__(
+        self, program: Program, machine: Machine, limit: Limit | None = None, lent: frozenset[Var] = frozenset()
+    ) -> None:
         super().__init__(machine)
         self.limit = limit or Limit()
         self.left = machine.work_left(program) if limit is not None else None  # what equations will work at least
         self.program = program
         self.machine = machine
+        self.lent = lent
         self.sizes: dict[Var, int] = {}  # bytes of all versions of a value
         self.left_behind: dict[Var, int] = {}  # bytes of undonated inputs, which are held to the end
         self.work = self.moving = self.bytes = 0.0
@@ -73,7 +77,7 @@ class Flow(Versions[None]):
         for var, placement in zip(self.program.inputs, inputs, strict=True):
             placement = self.machine.normal(placement)
             self.enter(var, placement, None)
-            self._hold(var, self.local_bytes(var, placement))
+            self._hold(var, 0 if var in self.lent else self.local_bytes(var, placement))
             if var in self.machine.undonated:
                 self.left_behind[var] = self.sizes[var]
 
@@ -173,15 +177,34 @@ class Flow(Versions[None]):
 
     def _nested(self, eqn: Eqn, plan: EquationPlan) -> None:
         """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""
-        for (_, times), body in zip(weighted_regions(eqn), plan.bodies, strict=True):
+        given = {v: self.local_bytes(v, p) for v, p in self.handed(eqn, plan)}
+        beside = self._beside(eqn, plan)
+        for (region, times), body in zip(weighted_regions(eqn), plan.bodies, strict=True):
             assert body.cost is not None
             self.work += times * body.cost.work_seconds
-            self.peak = max(self.peak, self.held + int(body.cost.peak_bytes))
+            around = self.held + beside - (sum(given.values()) if region.carried else 0)
+            self.peak = max(self.peak, around + int(body.cost.peak_bytes))
             if plan.block:
                 continue  # its collectives are those of the block
             self.moving += times * body.cost.move_seconds
             self.bytes += times * body.cost.wire_bytes
             self.collectives += [each.times(times) for each in body.collectives]
+
+        for var, size in given.items():
+            self._hold(var, -size)
+
+    def handed(self, eqn: Eqn, plan: EquationPlan) -> Iterator[tuple[Var, Placement]]:
+        """The versions whose memory carries take: the one that an undonated input has from the start is the caller's."""
+        for i in handed(eqn, self.ends[self.at]):
+            var, placement = eqn.inputs[i], self.machine.normal(plan.operands[i])
+            home, is_others = next(iter(self.versions[var])), var in self.lent or var in self.machine.undonated
+            if placement in self.versions[var] and not (is_others and placement == home):
+                yield var, placement
+
+    def _beside(self, eqn: Eqn, plan: EquationPlan) -> int:
+        """Bytes of the results that loops fill slice by slice."""
+        whole = set(range(len(eqn.outputs))).difference(unstacked(eqn))
+        return sum(self.local_bytes(eqn.outputs[i], self.machine.normal(plan.results[i])) for i in whole)
 
     def change(self, eqn: Eqn, plan: EquationPlan) -> None:
         """An equation that has run already is planned otherwise after all: other operands are brought, and its results

@@ -9,14 +9,16 @@ Of repeats one of a kind is run. What the others hold inside themselves is what 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import run_regions
 from meshjit.core.repeats import Repeat
 from meshjit.plan.cost import Machine
 from meshjit.plan.flow import Flow
+from meshjit.plan.nested import unstacked
 from meshjit.plan.recall import FlowOutcome, FlowRecall
 from sharding.reshard import Walk
 from sharding.spec import Placement
@@ -44,12 +46,14 @@ class Lifetimes(Flow):
         plans: Sequence[EquationPlan],
         inputs: Sequence[Placement],
         outputs: Sequence[Placement],
+        lent: frozenset[Var] = frozenset(),
     ) -> None:
-        super().__init__(program, machine)
+        super().__init__(program, machine, lent=lent)
         self.uses: dict[tuple[Var, Placement], list[int]] = {}
         self.copies: dict[int, tuple[Repeat, Inside]] = {}  # by number of the first equation
         self.made_again = set[tuple[Var, Placement]]()  # versions that take no memory of their own
-        self.inside = [0] * (len(plans) + 1)  # bytes that nested Programs hold at most, by equation
+        self.inside = [0] * (len(plans) + 1)  # bytes that nested Programs hold at most, by equation, beside what counts here
+        self.counted_inside: dict[int, list[Collection[tuple[Var, Placement]]]] = {}  # while each body runs, and at the end
         self.start(inputs)
         _Recall(program, self).run(plans)
         self.end(outputs)
@@ -64,15 +68,34 @@ class Lifetimes(Flow):
         effect = self.machine.effect(eqn, plan)
         for var, placement in (*zip(eqn.inputs, effect.operands, strict=True), *zip(eqn.outputs, effect.results, strict=True)):
             self.note_use(var, placement if placement in self.versions[var] else placement.without_partial())
-        self.inside[at] = max([int(body.cost.peak_bytes) for body in plan.bodies if body.cost is not None], default=0)
+        if plan.bodies:
+            self.inside[at] = self._inside(eqn, plan, at)
         self.at = at + 1
+
+    def _inside(self, eqn: Eqn, plan: EquationPlan, at: int) -> int:
+        """What the bodies hold beside what counts here; at the end they hold nothing, nor do operands whose memory is taken."""
+        taken = [*self.handed(eqn, plan)]
+        results = [(eqn.outputs[i], self.machine.normal(plan.results[i])) for i in unstacked(eqn)]
+        sides = self.counted_inside[at] = [
+            *[[*results, *(taken if region.carried else ())] for region in run_regions(eqn)], taken
+        ]  # fmt: skip
+        peaks = [int(body.cost.peak_bytes) for body in plan.bodies if body.cost is not None]
+        return max(peak - self.bytes_of(side) for peak, side in zip([*peaks, 0], sides, strict=True))
+
+    def bytes_of(self, versions: Iterable[tuple[Var, Placement]]) -> int:
+        return sum([self.local_bytes(var, placement) for var, placement in versions])
 
     def enter(self, var: Var, placement: Placement, local: None) -> None:
         super().enter(var, placement, local)
         self.note_use(var, placement)
 
     def local_bytes(self, var: Var, placement: Placement) -> int:
-        return 0 if (var, placement) in self.made_again else super().local_bytes(var, placement)
+        is_nothing = (var, placement) in self.made_again or self.is_lent(var, placement)
+        return 0 if is_nothing else super().local_bytes(var, placement)
+
+    def is_lent(self, var: Var, placement: Placement) -> bool:
+        """Whether it is a version that counts around this Program."""
+        return var in self.lent and placement == next(iter(self.versions[var]))
 
     def make_again(self, var: Var, placement: Placement) -> None:
         super().make_again(var, placement)

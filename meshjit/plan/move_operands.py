@@ -59,14 +59,15 @@ def last_changes(
     plans: Sequence[EquationPlan],
     inputs: Sequence[Placement],
     outputs: Sequence[Placement],
+    lent: frozenset[Var] = frozenset(),
 ) -> tuple[tuple[EquationPlan, ...], PlanCost, tuple[Collective, ...], list[Event]]:
     """The plans of a Program's equations as they are in the end; what running it costs, its collectives, and how values move."""
     plans = bring_first(program, machine, plans, outputs)
-    outcome = run_through(program, machine, plans, inputs, outputs)
+    outcome = run_through(program, machine, plans, inputs, outputs, lent)
     for change in (gather_operands, move_operands):
         others = change(program, machine, plans, inputs, outcome[2])
         if others is not None:
-            other = run_through(program, machine, others, inputs, outputs)
+            other = run_through(program, machine, others, inputs, outputs, lent)
             if other[0].seconds < outcome[0].seconds and other[0].wire_bytes <= outcome[0].wire_bytes:
                 plans, outcome = others, other
     return plans, *outcome

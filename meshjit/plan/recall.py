@@ -255,9 +255,10 @@ def run_through(
     plans: Sequence[EquationPlan],
     inputs: Sequence[Placement],
     outputs: Sequence[Placement],
+    lent: frozenset[Var] = frozenset(),
 ) -> tuple[PlanCost, tuple[Collective, ...], list[Event]]:
-    """The cost of equations that are planned, their collectives and how values move."""
-    flow = Flow(program, machine)
+    """The cost of equations that are planned, their collectives and how values move. `lent`: inputs that count elsewhere."""
+    flow = Flow(program, machine, lent=lent)
     flow.start(inputs)
     FlowRecall(program, flow).run(plans)
     return flow.end(outputs), tuple(flow.collectives), flow.events

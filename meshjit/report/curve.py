@@ -10,19 +10,26 @@ from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Eqn, Source
 from meshjit.core.region import weighted_regions
 from meshjit.plan.lifetimes import Lifetimes
+from meshjit.plan.nested import lent
 from meshjit.report.subject import Subject, once_per_subject
 
 
 class Point(NamedTuple):
-    """`bytes` are held while equation `at` of `lifetimes` runs; `outer` says where that stands: (lifetimes, number) of each
-    equation whose body it is in, from outside in. `trips`: how often it comes to this, all loops around it included."""
+    """`bytes` are held while equation `at` of `lifetimes` runs; `outer` says where that stands: (lifetimes, number, which of its
+    bodies) of each equation that it is inside of, from outside in. `trips`: how often it comes to this, all loops around it
+    included."""
 
     bytes: int
     place: Source | None
     trips: float
     lifetimes: Lifetimes
     at: int
-    outer: tuple[tuple[Lifetimes, int], ...] = ()
+    outer: tuple[tuple[Lifetimes, int, int], ...] = ()
+
+    @property
+    def in_program(self) -> int:
+        """The number of the equation of the whole Program."""
+        return self.outer[0][1] if self.outer else self.at
 
 
 @once_per_subject
@@ -38,7 +45,7 @@ def _points(
     below: int,
     trips: float,
     end: Source | None,
-    outer: tuple[tuple[Lifetimes, int], ...],
+    outer: tuple[tuple[Lifetimes, int, int], ...],
 ) -> Iterator[Point]:
     """`below`: bytes that are held outside of this Program meanwhile. `end`: the line of its last point."""
     held, bodies = lifetimes.own_bytes(), dict[int, Lifetimes]()
@@ -46,11 +53,13 @@ def _points(
         inside = list(zip(weighted_regions(eqn), equation.bodies, strict=True)) if equation.bodies else []
         if not inside:
             yield Point(below + held[at], eqn.source, trips, lifetimes, at, outer)
-        for (_, times), body in inside:
+        for number, ((region, times), body) in enumerate(inside):
             if id(body) not in bodies:
-                bodies[id(body)] = Lifetimes(body.program, subject.machine, body.equations, body.inputs, body.outputs)
-            around = (*outer, (lifetimes, at))
-            yield from _points(subject, body, bodies[id(body)], below + held[at], trips * times, _place(eqn, end), around)
+                sides = body.inputs, body.outputs
+                bodies[id(body)] = Lifetimes(body.program, subject.machine, body.equations, *sides, lent(region))
+            around = (*outer, (lifetimes, at, number))
+            beside = below + held[at] - lifetimes.bytes_of(lifetimes.counted_inside[at][number])
+            yield from _points(subject, body, bodies[id(body)], beside, trips * times, _place(eqn, end), around)
     yield Point(below + held[len(plan.equations)], end, trips, lifetimes, len(plan.equations), outer)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from meshjit.core.program import Source, Var
 from meshjit.plan.lifetimes import Lifetimes
@@ -46,8 +47,9 @@ class Peak:
 
 def peak(subject: Subject) -> Peak:
     plan, most = subject.plan, highest(subject)
-    around = (*most.outer, (most.lifetimes, most.at))
-    (outside, *inside) = [_alive(subject, lifetimes, at, i > 0) for i, (lifetimes, at) in enumerate(around)]
+    around = [(lifetimes, at, lifetimes.counted_inside[at][body]) for lifetimes, at, body in most.outer]
+    every = (*around, (most.lifetimes, most.at, ()))
+    (outside, *inside) = [_alive(subject, lifetimes, at, others, i > 0) for i, (lifetimes, at, others) in enumerate(every)]
     inner = [row for rows in inside for row in rows]
     return Peak(
         sum(subject.local_bytes(v, p) for v, p in zip(plan.program.inputs, plan.inputs, strict=True)),
@@ -64,11 +66,15 @@ def _where(point: Point) -> str:
     return eqns[point.at].op.name if point.at < len(eqns) else "handing over the results"
 
 
-def _alive(subject: Subject, lifetimes: Lifetimes, at: int, is_inside: bool) -> list[Held]:
-    """Values of one line, type and role together."""
+def _alive(
+    subject: Subject, lifetimes: Lifetimes, at: int, others: Collection[tuple[Var, Placement]], is_inside: bool
+) -> list[Held]:
+    """Values of one line, type and role together; but for `others`, which count in a body."""
     rows: dict[tuple[str, str, str], Held] = {}
     fused = subject.machine.uses_of(lifetimes.program).fused
-    for var, placement in [(var, placement) for var, placement, _ in lifetimes.alive(at) if var not in fused]:
+    for var, placement, _ in lifetimes.alive(at):
+        if var in fused or (var, placement) in others or lifetimes.is_lent(var, placement):
+            continue
         each = _held(subject, var, placement, is_inside)
         key = (each.type, each.source or starred(each.value), each.role)
         before = rows.get(key)

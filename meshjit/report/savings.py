@@ -29,9 +29,8 @@ class Saving:
 def savings(subject: Subject) -> list[Saving]:
     """Largest first."""
     most = highest(subject)
-    peak, (_, at) = most.bytes, (*most.outer, (most.lifetimes, most.at))[0]
-    every = [*_donations(subject), *_checkpoints(subject, at)]
-    worth = [saving for saving in every if saving.bytes >= LEAST * peak]
+    every = [*_donations(subject), *_checkpoints(subject, most.in_program)]
+    worth = [saving for saving in every if saving.bytes >= LEAST * most.bytes]
     return sorted(worth, key=lambda saving: -saving.bytes)[:MOST]
 
 

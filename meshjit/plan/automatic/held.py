@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +30,7 @@ from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.problem import Problem, Table
 from meshjit.plan.bring_first import first_of, is_late, is_sum
 from meshjit.plan.cost import Machine
+from meshjit.plan.nested import handed, lent, unstacked
 from sharding.placement import Placement
 from sharding.reshard import Walk
 
@@ -48,10 +49,11 @@ class Held:
     def __init__(self, model: Model) -> None:
         self.moments = [*_moments(model.program)]
         spans: dict[object, Sequence[Span]] = {}
-        programs = [value.prices.program for value in model.values.values()]
-        unheld = set[Var]().union(*map(model.machine.unheld, {id(p): p for p in programs}.values()))
+        programs = {id(value.prices.program): value.prices.program for value in model.values.values()}
+        unheld = set[Var]().union(*map(model.machine.unheld, programs.values()))
+        nested = Nested(model.machine, programs.values())
         values = [v for v in model.values.values() if v.var not in unheld]
-        self.parts = [part for value in values for part in _Holder(value, model, self.moments, spans).parts()]
+        self.parts = [part for value in values for part in _Holder(value, model, self.moments, spans, nested).parts()]
 
     def bytes(self, choices: Choices) -> Table:
         """By moment, of an assignment."""
@@ -97,19 +99,38 @@ def _moments(program: Program) -> Iterator[Moment]:
     yield ((program, len(program.eqns), True),)
 
 
+class Nested:
+    """Of values around loops and branches, and inside of them: which count where (`meshjit/plan/nested.py`)."""
+
+    def __init__(self, machine: Machine, programs: Iterable[Program]) -> None:
+        self.lent, self.late = set[Var](), set[Var]()  # inputs that count around; results that count inside till the end
+        self.handed: dict[Var, int] = {}  # with the number of the equation whose carry takes their memory
+        for program in programs:
+            ends = machine.uses_of(program).ends
+            for at, eqn in enumerate(program.eqns):
+                if eqn.op.regions is not None:
+                    self.lent.update(*[lent(region) for region in run_regions(eqn)])
+                    self.late.update([eqn.outputs[i] for i in unstacked(eqn)])
+                    self.handed.update((eqn.inputs[i], at) for i in handed(eqn, ends[at]))
+
+
 # --- one value --------------------------------------------------------------------------------------------------------
 
 
 class _Holder:
     """A value, and by moment the equation of its Program, -2 for none, and whether its results are there."""
 
-    def __init__(self, value: Value, model: Model, moments: Sequence[Moment], spans: dict[object, Sequence[Span]]) -> None:
+    def __init__(
+        self, value: Value, model: Model, moments: Sequence[Moment], spans: dict[object, Sequence[Span]], nested: Nested
+    ) -> None:
         self.value, self.machine, self.spans = value, model.machine, spans
         self.type, own = value.var.type, value.prices.program
         self.is_outside = own is model.program
-        inside = [next(((at, has) for p, at, has in moment if p is own), (-2, True)) for moment in moments]
-        self.when, has = (np.array(each) for each in zip(*inside, strict=True))
-        self.there = (self.when > value.born) | ((self.when == value.born) & (has | self.is_outside))
+        here = [next(((at, has) for p, at, has in moment if p is own), (-2, True)) for moment in moments]
+        self.when, has = (np.array(each) for each in zip(*here, strict=True))
+        is_early = self.is_outside and value.var not in nested.late
+        self.there = (self.when > value.born) | ((self.when == value.born) & (has | is_early))
+        self.is_lent, self.handed = value.var in nested.lent, nested.handed.get(value.var, -1)
         self.times = [value.born, *value.times]
         self.end = 0  # position up to which the home is held at least
         if self.is_outside and value.var in model.machine.undonated:
@@ -142,7 +163,7 @@ class _Holder:
     def one_by_one(self) -> Iterator[Part]:
         """Its home when it is made; and when it is read, what one reader asks for."""
         homes = self.value.homes
-        sizes = np.array([self.machine.local_bytes(self.type, home) for home in homes.different])
+        sizes = np.array([0 if self.is_lent else self.machine.local_bytes(self.type, home) for home in homes.different])
         yield Part((self.value.maker.number,), (homes.at,), sizes[:, None] * self.mask(0, self.end))
         seen = {self.value.born}
         for position, (by, _, demands) in enumerate(self.value.uses if self.maker is None else (), 1):
@@ -160,13 +181,14 @@ class _Holder:
 
     def mask(self, first: int, last: int) -> Any:
         """At which moments a version is held that is used at these positions. Inside of loops and branches all versions are held
-        until the value's last use, and what nobody reads to the end."""
+        until the value's last use, and what nobody reads to the end; not while a loop runs whose carry takes their memory."""
         mask = self.masks.get((first, last))
         if mask is None:
             end = max(self.times[last], 0)
             if not self.is_outside:
                 is_unread = self.value.born < 0 and len(self.times) == 1
                 end = math.inf if is_unread else max(self.times)
+            end = end - 1 if end == self.handed else end
             start = max(self.times[first], self.value.born)
             mask = self.masks[first, last] = self.there & (self.when >= start) & (self.when <= end)
         return mask
@@ -175,13 +197,14 @@ class _Holder:
         """The versions of the value."""
         ranks = tuple([self.times[i] - self.times[i - 1] > 0 for i, _ in asked])
         waits = bool(asked) and is_late(self.times[0], self.times[asked[0][0]]) and not any(each[0].partial for _, each in asked)
-        key = self.type, id(self.maker), self.value.born < 0, home, asked, ranks, waits, self.end
+        key = self.type, id(self.maker), self.value.born < 0, home, asked, ranks, waits, self.end, self.is_lent
         spans = self.spans.get(key)
         if spans is None:
             life = _Life(self.machine, self.value, self.maker, home)
             life.read(asked, self.times, waits)
             life.keep(self.end)
-            spans = self.spans[key] = [(self.machine.local_bytes(self.type, p), *span) for p, span in life.spans.items()]
+            counted = [each for each in life.spans.items() if not (self.is_lent and each[0] == home)]
+            spans = self.spans[key] = [(self.machine.local_bytes(self.type, p), *span) for p, span in counted]
         return spans
 
 

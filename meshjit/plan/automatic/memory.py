@@ -15,12 +15,13 @@ import numpy as np
 
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program, Var
-from meshjit.core.region import programs_of
+from meshjit.core.region import programs_of, run_regions
 from meshjit.plan.automatic.candidate import Candidate
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.problem import Problem, Table
 from meshjit.plan.cost import Machine
 from meshjit.plan.lifetimes import Lifetimes
+from meshjit.plan.nested import lent
 
 
 def peak_of(plan: Plan, machine: Machine) -> int:
@@ -48,6 +49,7 @@ def _held(model: Model, at: int) -> Mapping[int, Table]:
     for program in inside:
         alive.update(program.vars())
     alive -= set[Var]().union(*map(machine.unheld, (model.program, *inside)))
+    alive -= set[Var]().union(*[lent(region) for region in run_regions(model.program.eqns[at])])
     for var in model.values.keys() & alive:
         value = model.values[var]
         number, homes = model.tables.versions_of.get(value.key, (value.maker.number, value.homes))
