@@ -44,7 +44,7 @@ def row(layers: int, shape: tuple[int, ...]) -> str:
     types, _ = model.arguments()
     mesh = AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP)
     start = time.process_time()
-    traced = mj.auto(model.step, mesh=mesh).trace(*types)
+    traced = mj.auto(model.step, mesh=mesh, donate_argnums=0).trace(*types)
     between = time.process_time()
     plan = traced.plan().plan
     end = time.process_time()
@@ -59,7 +59,7 @@ def scanned(layers: int, shape: tuple[int, ...], memory: float | None, checkpoin
     model = Model("meshjit", layers, scan=True, batch=SCANNED, checkpoints=checkpoints)
     types, _ = model.arguments()
     mesh = AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP)
-    traced = mj.auto(model.step, mesh=mesh, effort=0, memory=memory).trace(*types)
+    traced = mj.auto(model.step, mesh=mesh, donate_argnums=0, effort=0, memory=memory).trace(*types)
     start = time.process_time()
     plan = traced.plan().plan
     seconds = time.process_time() - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,22 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
+from meshjit.core.plan import Plan
+from meshjit.core.region import run_regions, without_sharing
 from meshjit.inspect.ahead import held_bytes
+from meshjit.plan.assign import Assigner
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import first_draft
+from meshjit.plan.make import Annotations
+from meshjit.plan.search import search
+from meshjit.sharding import AbstractMesh, PartitionSpec as P
+from meshjit.simulate.devices import gather, scatter, simulate
+from meshjit.simulate.evaluate import evaluate
+from meshjit.targets import target_of
+from sharding.graph import Seed
+from sharding.placement import Placement
+from tests.tools.laws import partitioned_as_predicted
+from tests.tools.wire import traced
 
 WIDTH = 256
 SQUARE = 4 * WIDTH * WIDTH
@@ -78,3 +94,58 @@ def test_what_is_predicted_is_held(function: Callable[..., Any], arguments: Any,
         assert cost is not None and cost.peak_bytes == peak.peak == sum(row.bytes for row in peak.held)
         assert round(cost.peak_bytes / SQUARE) == squares
         assert cost.peak_bytes >= held_bytes(lowered.compile()) - SQUARE / 8
+
+
+MESH = AbstractMesh((8,), ("x",))
+LAYERS, ROWS = 16, 64
+
+
+def stacked_step(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        y, _ = lax.scan(lambda c, w: (mnp.tanh(c @ w), None), x, weights)
+        return mnp.mean(y**2)
+
+    value, gradient = mj.value_and_grad(loss)(weights)
+    return weights - 0.1 * gradient, value
+
+
+def made(step: Any, memory: float | None, layers: int = LAYERS, width: int = 512) -> Any:
+    arguments = of(layers, width, width), of(ROWS * 8, width)
+    return mj.auto(step, mesh=MESH, donate_argnums=0, memory=memory, effort=0).trace(*arguments).plan()
+
+
+def test_layers_are_gathered_one_by_one_where_memory_is_short() -> None:
+    """Without a limit all of them before the loop, which starts fewer collectives. The fastest plan holds more than all weights."""
+    free = made(stacked_step, None).plan
+    weights = LAYERS * 4 * 512 * 512
+    assert free.cost.peak_bytes > weights
+    tight = made(stacked_step, 0.7 * weights).plan
+    assert tight.cost.peak_bytes <= 0.7 * weights and tight.cost.seconds < 1.5 * free.cost.seconds
+
+
+def test_annotated_stacks_are_gathered_one_by_one_where_memory_is_short() -> None:
+    """Here nothing but that is to decide; and what comes out is the same."""
+    width, specs = 96, (P(None, None, "x"), P("x"))
+    program = traced(stacked_step, [f"f32[{LAYERS}, {width}, {width}]", f"f32[{ROWS}, {width}]"])
+
+    def planned(memory: float) -> Plan:
+        target = target_of(MESH)
+        target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=memory))
+        draft = first_draft(without_sharing(program), Annotations(specs, [specs[0], None]), Assigner(Machine(MESH, target)))
+        numbers, seeds = draft.flat.numbers, draft.propagated.graph.seeds
+        stacks = [region.program.inputs[i] for e in draft.program.eqns for region in run_regions(e) for i in region.sliced]
+        whole = {numbers[v]: Seed(Placement(((),) * v.rank)) for v in stacks if v.rank == 2 and v.shape == (width, width)}
+        return search(draft.with_seeds({**seeds, **whole}, None), ["inside"])
+
+    before, after = planned(1e9), planned(1.0)
+    (trial,) = after.trials
+    assert trial.text == "gather slices of 2 values inside of loops, not the values before them" and trial.is_accepted
+    assert not before.trials and after.cost is not None and before.cost is not None
+    assert after.cost.peak_bytes < before.cost.peak_bytes - LAYERS * 4 * width * width / 2
+    generator = np.random.default_rng(0)
+    arrays = [generator.integers(-1, 2, v.shape).astype(np.float32) / 8 for v in program.inputs]
+    for plan in (before, after):
+        shards = [scatter(a, p, MESH) for a, p in zip(arrays, plan.inputs, strict=True)]
+        results = simulate(partitioned_as_predicted(plan), MESH, shards)
+        for got, placement, want in zip(results, plan.outputs, evaluate(program, arrays), strict=True):
+            np.testing.assert_allclose(gather(got, placement, np.shape(want), MESH), want, rtol=1e-5, atol=1e-6)

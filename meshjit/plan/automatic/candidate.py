@@ -23,7 +23,7 @@ from sharding.spec import PartitionSpec, placement_of, spec_of
 Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again"]
 FOR_TIME: Final = KINDS.keys() - {"unmoved"}  # what proposals for the sake of bytes lead to may take longer
 REFINEMENTS: Final[Mapping[str, Container[str]]] = {
-    "": (), "memory": ("again", "compute"), "all": FOR_TIME,
+    "": (), "memory": ("inside", "again", "compute"), "all": FOR_TIME,
     "propagated": FOR_TIME, "propagated, none computed again": FOR_TIME - {"compute"},
 }  # fmt: skip
 RENT: Final = 1e-4  # of the seconds that reading an argument or writing a result once takes

@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from meshjit.core.plan import Plan
-from meshjit.core.program import Program, Var
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import programs_of, run_regions
 from meshjit.plan.automatic.candidate import Candidate
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.problem import Problem, Table
 from meshjit.plan.cost import Machine
 from meshjit.plan.lifetimes import Lifetimes
-from meshjit.plan.nested import lent
 
 
 def peak_of(plan: Plan, machine: Machine) -> int:
@@ -42,20 +41,26 @@ def with_memory(model: Model, prices: Mapping[int, float]) -> Problem:
 
 def _held(model: Model, at: int) -> Mapping[int, Table]:
     """By variable and choice, the bytes that are held at an equation: of every value those of its home. Other versions can be
-    brought again when they are read (`proposals/gather_again.py`)."""
+    brought again when they are read (`proposals/gather_again.py`), but for what a loop goes through."""
     machine, held = model.machine, dict[int, Table]()
     alive = {*_alive(model.program, at), *machine.undonated}
     inside = [*programs_of(model.program.eqns[at].params)]
     for program in inside:
         alive.update(program.vars())
     alive -= set[Var]().union(*map(machine.unheld, (model.program, *inside)))
-    alive -= set[Var]().union(*[lent(region) for region in run_regions(model.program.eqns[at])])
+    slices = _slices(model.program.eqns[at])
     for var in model.values.keys() & alive:
         value = model.values[var]
         number, homes = model.tables.versions_of.get(value.key, (value.maker.number, value.homes))
-        bytes_ = [float(machine.local_bytes(var.type, home)) for home in homes]
+        bytes_ = [float(slices.get(var, 1) * machine.local_bytes(var.type, home)) for home in homes]
         held[number] = held.get(number, 0.0) + np.array(bytes_)
     return held
+
+
+def _slices(eqn: Eqn) -> dict[Var, int]:
+    """Of the inputs that are slices of what a loop goes through, how many there are: all of them lie as each does."""
+    sliced = [(region, i) for region in run_regions(eqn) for i in region.sliced]
+    return {region.program.inputs[i]: eqn.inputs[region.operands[i]].type.shape[0] for region, i in sliced}
 
 
 def _alive(program: Program, at: int) -> Iterator[Var]:

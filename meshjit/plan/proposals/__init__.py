@@ -16,6 +16,7 @@ from meshjit.plan.proposals import (
     commute_transforms,
     compute_again,
     gather_again,
+    gather_in_loops,
     gather_merged,
     hand_over_slices,
     keep_dims_apart,
@@ -41,6 +42,7 @@ KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "whole": keep_gathered.propose,
     "leave": leave_outputs.propose,
     "block": block_iterations.propose,
+    "inside": gather_in_loops.propose,
     "again": gather_again.propose,
     "compute": compute_again.propose,
 }
