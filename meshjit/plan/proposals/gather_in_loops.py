@@ -31,9 +31,10 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     if where:
         numbers, seeds = draft.flat.numbers, draft.propagated.graph.seeds
         planted = {numbers[v]: Seed(placement) for v, placement in where.items()}
+        text = f"gather slices of {len(where)} values inside of loops, not the values before them"
         yield Proposal(
-            "inside", ("inside", frozenset(where)), f"gather slices of {len(where)} values inside of loops, not the values before them",
-            source=lines.most_common(1)[0][0], saves_memory=True, seeds=lambda: {**seeds, **planted},
+            "inside", ("inside", frozenset(where)), text, source=lines.most_common(1)[0][0], saves_memory=True,
+            seeds=lambda: {**seeds, **planted},
         )  # fmt: skip
 
 
