@@ -19,7 +19,7 @@ from meshjit.core.types import TensorType
 from meshjit.core.versions import Versions
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from meshjit.plan.events import Event, Exchange, Move, Remake
-from meshjit.plan.nested import handed, unstacked
+from meshjit.plan.nested import ceded, unstacked
 from sharding.cost import gathering_dim
 from sharding.mesh import BaseMesh
 from sharding.reshard import Walk
@@ -177,7 +177,7 @@ class Flow(Versions[None]):
 
     def _nested(self, eqn: Eqn, plan: EquationPlan) -> None:
         """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""
-        given = {v: self.local_bytes(v, p) for v, p in self.handed(eqn, plan)}
+        given = {v: self.local_bytes(v, p) for v, p in self.ceded(eqn, plan)}
         beside = self._beside(eqn, plan)
         for (region, times), body in zip(weighted_regions(eqn), plan.bodies, strict=True):
             assert body.cost is not None
@@ -193,9 +193,9 @@ class Flow(Versions[None]):
         for var, size in given.items():
             self._hold(var, -size)
 
-    def handed(self, eqn: Eqn, plan: EquationPlan) -> Iterator[tuple[Var, Placement]]:
+    def ceded(self, eqn: Eqn, plan: EquationPlan) -> Iterator[tuple[Var, Placement]]:
         """The versions whose memory carries take: the one that an undonated input has from the start is the caller's."""
-        for i in handed(eqn, self.ends[self.at]):
+        for i in ceded(eqn, self.ends[self.at]):
             var, placement = eqn.inputs[i], self.machine.normal(plan.operands[i])
             home, is_others = next(iter(self.versions[var])), var in self.lent or var in self.machine.undonated
             if placement in self.versions[var] and not (is_others and placement == home):

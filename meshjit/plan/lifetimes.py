@@ -74,7 +74,7 @@ class Lifetimes(Flow):
 
     def _inside(self, eqn: Eqn, plan: EquationPlan, at: int) -> int:
         """What the bodies hold beside what counts here; at the end they hold nothing, nor do operands whose memory is taken."""
-        taken = [*self.handed(eqn, plan)]
+        taken = [*self.ceded(eqn, plan)]
         results = [(eqn.outputs[i], self.machine.normal(plan.results[i])) for i in unstacked(eqn)]
         sides = self.counted_inside[at] = [
             *[[*results, *(taken if region.carried else ())] for region in run_regions(eqn)], taken

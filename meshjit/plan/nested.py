@@ -3,7 +3,7 @@
     %c2, %ys = scan(%w, %c, %xs) {body=program step(%w, %c, %x) -> (%c2, %y)}
 
     %w    is lent      the body reads the operand's own memory
-    %c    is handed    where nobody needs the operand afterwards, the carry takes its memory, and counts in the body
+    %c    is ceded     where nobody needs the operand afterwards, the carry takes its memory, and counts in the body
     %c2   is carried   in the body while the loop runs, among the results from its end on
     %ys   lies beside  the body all the time, as %xs does
 """
@@ -22,7 +22,7 @@ def lent(region: Region) -> frozenset[Var]:
     return frozenset([v for i, v in enumerate(region.program.inputs) if i not in changing])
 
 
-def handed(eqn: Eqn, last: Collection[Var]) -> Iterator[int]:
+def ceded(eqn: Eqn, last: Collection[Var]) -> Iterator[int]:
     """The operands whose memory carries take. `last`: the values that nobody needs after the equation."""
     for operand in dict.fromkeys([region.operands[i] for region in run_regions(eqn) for i, _ in region.carried]):
         var = eqn.inputs[operand]

@@ -30,7 +30,7 @@ from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.problem import Problem, Table
 from meshjit.plan.bring_first import first_of, is_late, is_sum
 from meshjit.plan.cost import Machine
-from meshjit.plan.nested import handed, lent, unstacked
+from meshjit.plan.nested import ceded, lent, unstacked
 from sharding.placement import Placement
 from sharding.reshard import Walk
 
@@ -104,14 +104,14 @@ class Nested:
 
     def __init__(self, machine: Machine, programs: Iterable[Program]) -> None:
         self.lent, self.late = set[Var](), set[Var]()  # inputs that count around; results that count inside till the end
-        self.handed: dict[Var, int] = {}  # with the number of the equation whose carry takes their memory
+        self.ceded: dict[Var, int] = {}  # with the number of the equation whose carry takes their memory
         for program in programs:
             ends = machine.uses_of(program).ends
             for at, eqn in enumerate(program.eqns):
                 if eqn.op.regions is not None:
                     self.lent.update(*[lent(region) for region in run_regions(eqn)])
                     self.late.update([eqn.outputs[i] for i in unstacked(eqn)])
-                    self.handed.update((eqn.inputs[i], at) for i in handed(eqn, ends[at]))
+                    self.ceded.update((eqn.inputs[i], at) for i in ceded(eqn, ends[at]))
 
 
 # --- one value --------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class _Holder:
         self.when, has = (np.array(each) for each in zip(*here, strict=True))
         is_early = self.is_outside and value.var not in nested.late
         self.there = (self.when > value.born) | ((self.when == value.born) & (has | is_early))
-        self.is_lent, self.handed = value.var in nested.lent, nested.handed.get(value.var, -1)
+        self.is_lent, self.ceded = value.var in nested.lent, nested.ceded.get(value.var, -1)
         self.times = [value.born, *value.times]
         self.end = 0  # position up to which the home is held at least
         if self.is_outside and value.var in model.machine.undonated:
@@ -188,7 +188,7 @@ class _Holder:
             if not self.is_outside:
                 is_unread = self.value.born < 0 and len(self.times) == 1
                 end = math.inf if is_unread else max(self.times)
-            end = end - 1 if end == self.handed else end
+            end = end - 1 if end == self.ceded else end
             start = max(self.times[first], self.value.born)
             mask = self.masks[first, last] = self.there & (self.when >= start) & (self.when <= end)
         return mask
