@@ -331,7 +331,7 @@ def test_a_plan_that_cannot_be_made_smaller_is_made_all_the_same() -> None:
 
 
 def test_arguments_that_nobody_donates_are_held_to_the_end() -> None:
-    """Each is read once; the second result stands where the first argument would be."""
+    """Each is read once, and is there beside the result."""
 
     def function(x: Any, y: Any) -> Any:
         z = mnp.sin(x) @ y

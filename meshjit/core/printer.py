@@ -148,6 +148,11 @@ def names_of(program: Program) -> dict[Var, str]:
     return printer.names
 
 
+def root_of(path: str) -> str:
+    """The argument that a leaf belongs to: `state[0]['w']` → `state`."""
+    return path.partition("[")[0].partition(".")[0]
+
+
 def _name(printer: _Printer, program: Program) -> None:
     """Name values in the order in which the text does, without writing it."""
     for var in program.inputs:

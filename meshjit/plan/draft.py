@@ -61,6 +61,12 @@ class Draft:
         """The cost where every version of a value is held until its own last use, not until the value's."""
         return dataclasses.replace(self.cost, peak_bytes=float(max(self.lifetimes.held_bytes())))
 
+    @functools.cached_property
+    def fits(self) -> bool:
+        """Whether it holds no more than the memory."""
+        memory = self.machine.topology.memory
+        return self.cost.peak_bytes <= memory or self.exact_cost.peak_bytes <= memory
+
     def with_seeds(self, seeds: Mapping[int, Seed], limit: Limit | None) -> Draft:
         """The same Program with other seeds, by the number of their value. TooDear beyond the limit."""
         graph = dataclasses.replace(self.propagated.graph, seeds=dict(seeds))

@@ -151,7 +151,8 @@ class Planner:
         given = [v for result, v in ends if result is not None and not region.loops and eqn.outputs[result] in self.summed]
         trips = max(expected_trips(region), 1.0)
         same = [program.inputs[i] for i in region.invariant] if region.loops else []
-        iterations, around = {v: DEAR if v in self.unmoved else trips for v in same}, lent(region)
+        iterations = {v: DEAR if v in self.unmoved else trips for v in same}
+        around = lent(region)
 
         def with_sums(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
             pending = {program.inputs[i]: p for i, p in sums.items()}

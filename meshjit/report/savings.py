@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from meshjit.core.printer import root_of
 from meshjit.core.program import Source, Var
 from meshjit.report.curve import highest
 from meshjit.report.subject import Subject
@@ -44,14 +45,9 @@ def _donations(subject: Subject) -> Iterator[Saving]:
         if results[key] > 0:
             results[key] -= 1
             if i not in subject.donated:
-                names[_root(subject.names[var])] += subject.local_bytes(var, placement)
+                names[root_of(subject.names[var])] += subject.local_bytes(var, placement)
     for name, size in names.items():
         yield Saving("donate", name, size)
-
-
-def _root(path: str) -> str:
-    """The argument that a leaf belongs to: `state[0]['w']` → `state`."""
-    return path.partition("[")[0].partition(".")[0]
 
 
 def _checkpoints(subject: Subject, at: int) -> Iterator[Saving]:

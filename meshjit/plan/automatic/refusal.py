@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from meshjit.core.plan import Plan
+from meshjit.core.printer import root_of
 from meshjit.core.program import Program, Var
 from meshjit.plan.automatic.candidate import Candidate
 from meshjit.plan.cost import Machine
@@ -36,7 +37,7 @@ class DoesNotFit(ShardingError):
         self.problem, self.peak, self.fix, self.least, self.donors = problem, peak, fix, least, donors
         named = ((size, name if isinstance(name, str) else _argument(name, names), type) for size, name, type in peak)
         lines = [f"  at the peak {size:,} bytes: {name} {type}" for size, name, type in named]
-        given = ", ".join(dict.fromkeys([_root(_argument(i, names)) for i in donors]))
+        given = ", ".join(dict.fromkeys([root_of(_argument(i, names)) for i in donors]))
         super().__init__("\n".join([problem, *lines, f"  fix: {f'donate {given} ' if donors else ''}{fix}"]))
 
     def named(self, names: Sequence[str]) -> DoesNotFit:
@@ -46,11 +47,6 @@ class DoesNotFit(ShardingError):
 
 def _argument(number: int, names: Sequence[str]) -> str:
     return names[number] if names else f"argument {number}"
-
-
-def _root(path: str) -> str:
-    """The argument that a leaf belongs to: `argument state[0]['w']` → `argument state`."""
-    return path.partition("[")[0].partition(".")[0]
 
 
 def refusal(

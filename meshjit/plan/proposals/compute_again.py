@@ -42,9 +42,9 @@ class Option:
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
-    memory = draft.machine.topology.memory
-    if draft.cost.peak_bytes <= memory or draft.exact_cost.peak_bytes <= memory:
+    if draft.fits:
         return
+    memory = draft.machine.topology.memory
     stored, seconds = Stored(draft.lifetimes), _seconds_of(draft)
     ways = itertools.product((False, True), range(len(stored.cuts)))
     sections = [option for deep, way in ways for option in _of_sections(draft, stored, deep, way, seconds)]

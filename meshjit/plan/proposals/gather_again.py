@@ -30,11 +30,10 @@ class Kept:
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
-    memory = draft.machine.topology.memory
-    if draft.cost.peak_bytes <= memory:
+    if draft.fits:
         return
-    excess, chosen = draft.exact_cost.peak_bytes - memory, dict[Var, Kept]()
-    for kept in sorted(_kept(draft), key=lambda kept: kept.seconds / kept.bytes) if excess > 0 else ():
+    excess, chosen = draft.exact_cost.peak_bytes - draft.machine.topology.memory, dict[Var, Kept]()
+    for kept in sorted(_kept(draft), key=lambda kept: kept.seconds / kept.bytes):
         if excess > 0 and kept.var not in chosen:
             chosen[kept.var] = kept
             excess -= kept.bytes

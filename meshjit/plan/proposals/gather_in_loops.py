@@ -19,12 +19,11 @@ from sharding.placement import Placement
 
 def propose(draft: Draft) -> Iterator[Proposal]:
     """All of them at the loops that hold too much."""
-    memory = draft.machine.topology.memory
-    if draft.cost.peak_bytes <= memory or draft.exact_cost.peak_bytes <= memory:
+    if draft.fits:
         return
     held, where, lines = draft.lifetimes.held_bytes(), dict[Var, Placement](), Counter[str]()
     for at, eqn in enumerate(draft.program.eqns):
-        if held[at] > memory and eqn.op.regions is not None:
+        if held[at] > draft.machine.topology.memory and eqn.op.regions is not None:
             slices = dict(_gathered_before(draft, at))
             where.update(slices)
             lines[str(eqn.source or "")] += len(slices)
