@@ -12,12 +12,19 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from meshjit.core.plan import Plan
-from meshjit.core.program import Var
+from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType
 from meshjit.plan.make import Annotations
 from sharding.spec import Placement, spec_of
 
 Memories: TypeAlias = tuple[Sequence[str], Sequence[str]]
+
+
+def undonated(program: Program, donated: Sequence[int]) -> frozenset[int]:
+    """The inputs that are held to the end: those that nobody donates, and those whose type no result has. XLA gives the memory of
+    a donated argument to a result, and to nothing else."""
+    types = set(program.output_types)
+    return frozenset(range(len(program.inputs))).difference([i for i in donated if program.inputs[i].type in types])
 
 
 def match(plan: Plan, donated: Sequence[int], memories: Memories = ((), ())) -> dict[int, int]:

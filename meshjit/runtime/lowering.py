@@ -22,7 +22,7 @@ from meshjit.partition.partition import partition
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.make import Annotations, PlanAgain, make_plan
-from meshjit.runtime.donation import match, tied
+from meshjit.runtime.donation import match, tied, undonated
 from meshjit.runtime.progress import progress_bar
 from meshjit.runtime.targets import target_for
 from meshjit.transform.pipeline import clean, simplify
@@ -73,7 +73,7 @@ def plan_program(
     may take. With `automatic`, what nobody placed is placed as is best, and the outputs in `ties` as their inputs."""
     seconds: dict[str, float] = {}
     target = target or target_for(mesh)
-    annotations = dataclasses.replace(annotations, undonated=frozenset(range(len(program.inputs))).difference(donated))
+    annotations = dataclasses.replace(annotations, undonated=undonated(program, donated))
     memories = memories_of(program)
     program = _timed(seconds, "simplify", lambda: checked(simplify(rename_axes(program, mesh)), "simplify"))
     if automatic is not None:
