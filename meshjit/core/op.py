@@ -66,6 +66,9 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
     touches                     what is read and written, for pricing: "all", operands and results; "part", no more of the
                                 operands than the results have; "nothing", where the results lie in memory as the operand does
+    in_place(in_types) -> tuple of int or None
+                                per result, the operand that it is but for a part that the op writes: where nobody needs that
+                                operand afterwards, its memory is the result's. Ops that go element by element need not say so
     fills_registers             whether these reads take empty lanes of registers, too, for pricing (a running total; no FFT)
     breaks_lines(in_types, params) -> bool
                                 whether neighbours along the minor dim come from places that are no neighbours, for pricing
@@ -235,6 +238,7 @@ class Op:
     varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None
     passes: Callable[[Types, Params], float] | None = None
     touches: Touches = "all"
+    in_place: Callable[[Types], Sequence[int | None]] | None = None
     fills_registers: bool = False
     breaks_lines: Callable[[Types, Params], bool] | None = None
     window_reads: Callable[[Types, Params], tuple[int, int]] | None = None

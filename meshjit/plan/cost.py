@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -109,10 +109,14 @@ class Machine(Walks):
         """What planning repeats came to is worked out anew."""
         self.uses_of: Callable[[Program], Uses] = Once(Uses)
 
-    def unheld(self, program: Program) -> set[Var]:
-        """Values that take none of a device's memory: in that of hosts, or computed where they are read."""
-        uses = self.uses_of(program)
-        return {*uses.fused, *uses.on_host} if self.target.has_host_memory else uses.fused
+    def on_host(self, program: Program) -> frozenset[Var]:
+        """Values that take none of a device's memory, but of its host's."""
+        return self.uses_of(program).on_host if self.target.has_host_memory else frozenset()
+
+    def parts(self, program: Program) -> Mapping[Var, float]:
+        """What part of its bytes a value takes where it was made; of fused ones, and of those on hosts. Others take all."""
+        fused, on_host = self.uses_of(program).fused, self.on_host(program)
+        return {**fused, **dict.fromkeys(on_host, 0.0)} if on_host else fused
 
     def again(self) -> Machine:
         """One that knows what this one knows. What it learns of plans goes when it goes; prices of walks are shared."""

@@ -65,8 +65,8 @@ class Flow(Versions[None]):
         self.left_behind: dict[Var, int] = {}  # bytes of undonated inputs, which are held to the end
         self.work = self.moving = self.bytes = 0.0
         self.held = self.peak = 0
-        self.ends = machine.uses_of(program).ends
-        self.unheld = machine.unheld(program)
+        self.ends, self.in_place = machine.uses_of(program).ends, machine.uses_of(program).in_place
+        self.on_host, self.parts = machine.on_host(program), machine.parts(program)
         self.at = 0
         self.collectives: list[Collective] = []
         self.events: list[Event] = []
@@ -83,7 +83,15 @@ class Flow(Versions[None]):
 
     def local_bytes(self, var: Var, placement: Placement) -> int:
         """What a version of a value takes of a device's own memory."""
-        return 0 if var in self.unheld else self.machine.local_bytes(var.type, placement)
+        size, part = self.in_memory(var, placement), self.parts.get(var)
+        return size if part is None or self.is_moved(var) else int(part * size)
+
+    def in_memory(self, var: Var, placement: Placement) -> int:
+        """The same of one that lies in memory: what is moved does so."""
+        return 0 if var in self.on_host else self.machine.local_bytes(var.type, placement)
+
+    def is_moved(self, var: Var) -> bool:
+        return len(self.versions[var]) > 1
 
     def run(self, eqn: Eqn, plan: EquationPlan) -> None:
         """One equation: bring its operands, compute, forget what nobody needs any more."""
@@ -101,10 +109,13 @@ class Flow(Versions[None]):
             self.exchange(eqn, effect.exchange)
         if self.left is not None:
             self.check(self.at + 1)
-        sizes, unheld, left_behind = self.sizes, self.unheld, self.left_behind
+        if self.at in self.in_place:
+            for var, placement in [*self.overwritten(eqn, plan)]:
+                self._hold(var, -self.local_bytes(var, placement))
+        sizes, parts, left_behind = self.sizes, self.parts, self.left_behind
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
-            sizes[var] = size = 0 if var in unheld else size
+            sizes[var] = size = int(parts[var] * size) if var in parts else size
             self.held += size
         if not eqn.inputs or eqn.inputs[0] in self.cheap:
             self.note_maker(eqn, plan)
@@ -148,9 +159,12 @@ class Flow(Versions[None]):
     def travel(self, var: Var, walk: Walk, local: None) -> Sequence[None]:
         collectives = collectives_of(walk, var.type, self.machine.mesh)
         self.note(walk.seconds, walk.bytes, collectives, Move(var, walk, self.eqn))
+        if var in self.parts and not self.is_moved(var):
+            home = next(iter(self.versions[var]))
+            self._hold(var, self.in_memory(var, home) - self.local_bytes(var, home))
         for between in walk.placements[1:]:
             if between not in self.versions[var]:
-                self._hold(var, self.local_bytes(var, between))
+                self._hold(var, self.in_memory(var, between))
         return (None,) * len(walk.steps)
 
     def note(self, seconds: float, bytes: float, collectives: Sequence[Collective], event: Event | None) -> None:
@@ -197,14 +211,25 @@ class Flow(Versions[None]):
         """The versions whose memory carries take: the one that an undonated input has from the start is the caller's."""
         for i in ceded(eqn, self.ends[self.at]):
             var, placement = eqn.inputs[i], self.machine.normal(plan.operands[i])
-            home, is_others = next(iter(self.versions[var])), var in self.lent or var in self.machine.undonated
-            if placement in self.versions[var] and not (is_others and placement == home):
+            if self.can_take(var, placement):
                 yield var, placement
+
+    def overwritten(self, eqn: Eqn, plan: EquationPlan) -> Iterator[tuple[Var, Placement]]:
+        """The versions whose memory results of the equation take, which lie alike."""
+        for i, result in self.in_place[self.at]:
+            var, placement = eqn.inputs[i], self.machine.normal(plan.operands[i])
+            if placement == self.machine.normal(plan.results[result]) and self.can_take(var, placement):
+                yield var, placement
+
+    def can_take(self, var: Var, placement: Placement) -> bool:
+        """Whether the memory of a version that nobody reads any more is free: not that of inputs that others keep."""
+        home, is_others = next(iter(self.versions[var])), var in self.lent or var in self.machine.undonated
+        return placement in self.versions[var] and not (is_others and placement == home)
 
     def _beside(self, eqn: Eqn, plan: EquationPlan) -> int:
         """Bytes of the results that loops fill slice by slice."""
         whole = set(range(len(eqn.outputs))).difference(unstacked(eqn))
-        return sum(self.local_bytes(eqn.outputs[i], self.machine.normal(plan.results[i])) for i in whole)
+        return sum(self.in_memory(eqn.outputs[i], self.machine.normal(plan.results[i])) for i in whole)
 
     def change(self, eqn: Eqn, plan: EquationPlan) -> None:
         """An equation that has run already is planned otherwise after all: other operands are brought, and its results

@@ -1,19 +1,21 @@
-"""Values that take no memory: compilers compute what goes element by element in the equations that read it, where it is made of
-much less than it would hold.
+"""Values of which less is in memory than they have bytes: whoever reads them computes them again, as compilers do that fuse what
+goes element by element. What they are made of is kept for it instead.
 
-    %b f32[N, N] = broadcast(%s f32[N])      takes none
-    %m bool[N, N] = greater(%i, %j)          of two counts: none
-    %y f32[N, N] = multiply(%x, %b)          is held, if %x is
+    %b f32[N, N] = broadcast(%s f32[N])        1 / N
+    %p f32[N, N] = divide(%e, %b)              1 / N, if %e is kept for as long as %p is read anyway
+    %c f32[N, N] = convert(%x bf16[N, N])      a half, if %x is read no more by then
+    %q f32[N, N] = exponential(%y f32[N, N])   all of it, likewise; then %s = sine(%y) takes none
 
-All their readers go element by element, too, or sum over dims. What products and loops read, and what is handed over, lies in
-memory.
+All their readers go element by element, too, or sum over dims. What products and loops read, and what is handed over or moved,
+lies in memory.
 """
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
@@ -21,54 +23,99 @@ from meshjit.core.repeats import Repeat, kinds_of, repeats
 from meshjit.core.rules import goes_by_element, rule_of, work_passes
 from meshjit.core.splat import is_known_splat
 
-MUCH_LESS: Final = 8  # times fewer bytes
+SOURCES: Final = 8  # values in memory that one of these is made of at most
+ABOUT: Final = 8  # a value is kept for about as long as another one if that outlives it by such a part of its time
+ROUNDS: Final = 2  # in the second one, values that turned out to lie in memory are what others are made of
+
+NOTHING: Final = frozenset[Var]()
+Maker: TypeAlias = tuple[int, Eqn, int]  # number, and bytes of the result
+_FIRST: Final = operator.itemgetter(0)
 
 
-def fused_values(program: Program) -> set[Var]:
-    """Those of a Program, nested ones aside."""
+def fused_values(program: Program) -> Mapping[Var, float]:
+    """The part of their bytes that is held of them; none of those that lie in memory. Nested Programs have their own."""
     kinds = kinds_of(program)
     facts = {kind: _facts(eqn) for kind, eqn in dict(zip(kinds, program.eqns, strict=True)).items()}
-    lies = {*program.outputs}
-    for eqn, kind in zip(program.eqns, kinds, strict=True):
+    lies, last = {*program.outputs}, dict[Var, int]()
+    for at, (eqn, kind) in enumerate(zip(program.eqns, kinds, strict=True)):
+        for v in eqn.inputs:
+            last[v] = at
         if not facts[kind].reads_fused:
             lies.update(eqn.inputs)
-    made_of: dict[Var, int] = {}  # bytes in memory that each of them is made of
-    for eqn, kind in zip(program.eqns, kinds, strict=True):
-        if facts[kind].is_fused:
-            nbytes = facts[kind].nbytes
-            if nbytes > facts[kind].most and not made_of.keys().isdisjoint(eqn.inputs):
-                nbytes = sum([made_of.get(v, v.type.nbytes) for v in dict.fromkeys(eqn.inputs)])
-            if nbytes <= facts[kind].most and eqn.outputs[0] not in lies:
-                made_of[eqn.outputs[0]] = nbytes
-    return {*made_of} - _unlike(program, made_of)
+    last.update(dict.fromkeys(program.outputs, len(kinds)))
+    every = [(at, eqn, facts[kind]) for at, (eqn, kind) in enumerate(zip(program.eqns, kinds, strict=True))]
+    makers = [(at, eqn, fact.nbytes) for at, eqn, fact in every if fact.is_fused and eqn.outputs[0] not in lies]
+    parts = dict[Var, float]()
+    for _ in range(ROUNDS):
+        parts = _parts(makers, _sources(makers), last)
+        left = [maker for maker in makers if maker[1].outputs[0] in parts]
+        if len(left) == len(makers):
+            break
+        makers = left
+    _make_alike(program, parts)
+    return parts
 
 
 class _Facts(NamedTuple):
-    """Of equations of one kind: whether compilers fuse the result into its readers, and operands into it; bytes of the operands,
-    and how many those may be."""
+    """Of equations of one kind: whether compilers fuse the result into its readers, and operands into it; bytes of the result."""
 
     is_fused: bool
     reads_fused: bool
-    nbytes: int = 0
-    most: float = 0.0
+    nbytes: int
 
 
 def _facts(eqn: Eqn) -> _Facts:
-    if not _is_fused(eqn):
-        return _Facts(False, _sums(eqn))
-    return _Facts(True, True, sum(v.type.nbytes for v in {*eqn.inputs}), eqn.outputs[0].type.nbytes / MUCH_LESS)
+    return _Facts(_is_fused(eqn), _reads_fused(eqn), eqn.outputs[0].type.nbytes if eqn.outputs else 0)
 
 
-def _unlike(program: Program, fused: Mapping[Var, int]) -> set[Var]:
-    """Values at places of repeats at which another repeat of the kind holds one. What repeats of one kind hold is alike."""
-    by_kind: dict[int, list[tuple[Repeat, set[int]]]] = defaultdict(list)
+def _sources(makers: Sequence[Maker]) -> Mapping[Var, frozenset[Var]]:
+    """By value, what lies in memory of which it is made, if all of these equations are fused; none that is made of many."""
+    sources = dict[Var, frozenset[Var]]()
+    for _, eqn, _ in makers:
+        made_of = NOTHING
+        for v in eqn.inputs:
+            of_operand = sources.get(v)
+            of_operand = frozenset((v,)) if of_operand is None else of_operand
+            made_of = made_of | of_operand if made_of and made_of != of_operand else of_operand or made_of
+        if len(made_of) <= SOURCES:
+            sources[eqn.outputs[0]] = made_of
+    return sources
+
+
+def _parts(makers: Sequence[Maker], sources: Mapping[Var, frozenset[Var]], last: Mapping[Var, int]) -> dict[Var, float]:
+    """Of values by the equation that makes them, those of which no more would be kept than their bytes. What several of them are
+    made of is kept once: it counts with the one that is read last."""
+    parts, kept = dict[Var, float](), dict(last)
+    spans = [(-last.get(eqn.outputs[0], at), at, eqn.outputs[0], nbytes) for at, eqn, nbytes in makers]
+    for end, at, var, nbytes in sorted(spans, key=_FIRST):
+        made_of = sources.get(var)
+        if made_of:
+            soon = -end - (-end - at) // ABOUT
+            gone = [v for v in made_of if kept[v] < soon]
+            part = sum([v.type.nbytes for v in gone]) / max(1, nbytes) if gone else 0.0
+            if part > 1.0:
+                continue
+            for v in gone:
+                kept[v] = -end
+            parts[var] = part
+        elif made_of is not None:
+            parts[var] = 0.0
+    return parts
+
+
+def _make_alike(program: Program, parts: dict[Var, float]) -> None:
+    """What repeats of one kind hold is alike: of the values at one place the largest part counts for all."""
+    by_kind: dict[int, list[Repeat]] = defaultdict(list)
     for repeat in repeats(program):
-        by_kind[repeat.kind].append((repeat, {i for i, v in enumerate(repeat.inner) if v in fused}))
-    unlike = set[Var]()
-    for every in by_kind.values():
-        alike = set[int].intersection(*[places for _, places in every])
-        unlike.update(repeat.inner[i] for repeat, places in every for i in places - alike)
-    return unlike
+        by_kind[repeat.kind].append(repeat)
+    for alike in by_kind.values():
+        for values in zip(*[repeat.inner for repeat in alike], strict=True):
+            each = {parts.get(v, 1.0) for v in values}
+            if len(each) > 1 and max(each) < 1.0:
+                parts.update(dict.fromkeys(values, max(each)))
+            elif len(each) > 1:
+                for v in values:
+                    parts.pop(v, None)
 
 
 def _is_fused(eqn: Eqn) -> bool:
@@ -80,6 +127,8 @@ def _is_fused(eqn: Eqn) -> bool:
     return goes_by_element(eqn) if eqn.inputs else value is None or is_known_splat(value)
 
 
-def _sums(eqn: Eqn) -> bool:
-    """Whether it reads its one operand once, and adds it up."""
-    return eqn.op.regions is None and len(eqn.inputs) == 1 and bool(rule_of(eqn).reductions) and not work_passes(eqn)
+def _reads_fused(eqn: Eqn) -> bool:
+    """Whether it computes what it reads: it goes element by element, or reads its one operand once, and adds it up."""
+    if eqn.op.regions is not None:
+        return False
+    return _is_fused(eqn) or (len(eqn.inputs) == 1 and bool(rule_of(eqn).reductions) and not work_passes(eqn))

@@ -52,6 +52,7 @@ class Lifetimes(Flow):
         self.uses: dict[tuple[Var, Placement], list[int]] = {}
         self.copies: dict[int, tuple[Repeat, Inside]] = {}  # by number of the first equation
         self.made_again = set[tuple[Var, Placement]]()  # versions that take no memory of their own
+        self.taken = set[tuple[Var, Placement]]()  # versions whose memory a result of their last reader takes
         self.inside = [0] * (len(plans) + 1)  # bytes that nested Programs hold at most, by equation, beside what counts here
         self.counted_inside: dict[int, list[Collection[tuple[Var, Placement]]]] = {}  # while each body runs, and at the end
         self.start(inputs)
@@ -65,6 +66,7 @@ class Lifetimes(Flow):
         at = self.at
         super().run(eqn, plan)
         self.at = at
+        self.taken.update(self.overwritten(eqn, plan) if at in self.in_place else ())
         effect = self.machine.effect(eqn, plan)
         for var, placement in (*zip(eqn.inputs, effect.operands, strict=True), *zip(eqn.outputs, effect.results, strict=True)):
             self.note_use(var, placement if placement in self.versions[var] else placement.without_partial())
@@ -92,6 +94,9 @@ class Lifetimes(Flow):
     def local_bytes(self, var: Var, placement: Placement) -> int:
         is_nothing = (var, placement) in self.made_again or self.is_lent(var, placement)
         return 0 if is_nothing else super().local_bytes(var, placement)
+
+    def is_moved(self, var: Var) -> bool:
+        return len([p for p in self.versions[var] if (var, p) not in self.made_again]) > 1
 
     def is_lent(self, var: Var, placement: Placement) -> bool:
         """Whether it is a version that counts around this Program."""
@@ -124,7 +129,7 @@ class Lifetimes(Flow):
         for (var, placement), uses in self.uses.items():
             size = self.local_bytes(var, placement)
             changes[uses[0]] += size
-            changes[uses[-1] + 1] -= size
+            changes[uses[-1] + ((var, placement) not in self.taken)] -= size
         for start, (_, inside) in self.copies.items():
             for number, size in inside.changes:
                 changes[start + number] += size
@@ -142,7 +147,7 @@ class Lifetimes(Flow):
         for start in [start for start, (repeat, _) in self.copies.items() if start <= at < repeat.stop]:
             self.write_out(*self.copies.pop(start))
         for (var, placement), uses in self.uses.items():
-            if uses[0] <= at <= uses[-1]:
+            if uses[0] <= at < uses[-1] + ((var, placement) not in self.taken):
                 yield var, placement, uses
 
     def write_all_out(self) -> None:
@@ -155,11 +160,15 @@ class Lifetimes(Flow):
         for i, placement, numbers in inside.own:
             var, model = repeat.inner[i], inside.model.inner[i]
             self.uses[var, placement] = [repeat.start + n for n in numbers]
-            if (model, placement) in self.made_again:
-                self.made_again.add((var, placement))
+            self.be_alike((var, placement), (model, placement))
             self.versions[var] = self.versions[model]
             if model in self.cheap:
                 self.cheap[var] = self.cheap[model]
+
+    def be_alike(self, version: tuple[Var, Placement], model: tuple[Var, Placement]) -> None:
+        """Say of a version in a repeat what is known of the one in the repeat that was run."""
+        for versions in (self.made_again, self.taken):
+            versions.update([version] if model in versions else ())
 
 
 class _Recall(FlowRecall):
@@ -186,7 +195,8 @@ class _Recall(FlowRecall):
                 elif numbers:
                     own.append((i, placement, numbers))
                     size = lifetimes.local_bytes(var, placement)
-                    changes += [(numbers[0], size), (numbers[-1] + 1, -size)]
+                    end = numbers[-1] + ((var, placement) not in lifetimes.taken)
+                    changes += [(numbers[0], size), (end, -size)]
         return Inside(repeat, tuple(shared), tuple(own), tuple(changes))
 
     def apply(self, repeat: Repeat, outcome: FlowOutcome) -> None:
@@ -194,8 +204,7 @@ class _Recall(FlowRecall):
         values, inside = (*repeat.inner, *repeat.outer), outcome.notes
         assert isinstance(inside, Inside)
         self.lifetimes.copies[repeat.start] = repeat, inside
-        models, made_again = (*inside.model.inner, *inside.model.outer), self.lifetimes.made_again
+        models = (*inside.model.inner, *inside.model.outer)
         for i, placement, numbers in inside.shared:
-            if (models[i], placement) in made_again:
-                made_again.add((values[i], placement))
+            self.lifetimes.be_alike((values[i], placement), (models[i], placement))
             self.lifetimes.uses.setdefault((values[i], placement), []).extend([repeat.start + n for n in numbers])

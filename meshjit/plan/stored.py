@@ -8,6 +8,9 @@
 A section is computed again before the first equation behind the peak that reads what it makes. It reads what was made before it,
 which is kept. Sections are cut where least is kept: the bytes that pass a cut, of all cuts, and what the largest section holds
 while it is computed again, are to be few together (Chen et al., arXiv 1604.06174). Layers are cut between them.
+
+Fused values (`plan/fused_values.py`) hold nothing, or what they are made of. They are computed again with that: it is kept as long
+as any of them is. One that a section reads lies in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -49,6 +52,17 @@ class Stored:
         idle = [v for v in self.uses if v in self.made and v not in outputs and v not in lifetimes.cheap]
         self.bytes = {v: self._idle_bytes(v) for v in idle if self._next(v) is not None}
 
+    @functools.cached_property
+    def _fused(self) -> Mapping[Var, Collection[Var]]:
+        """By value in memory, what is idle at the peak and computed of it where it is read: it is kept for as long as that is."""
+        made_of, fused = dict[Var, Collection[Var]](), dict[Var, set[Var]]()
+        for eqn in self.program.eqns[: self.peak]:
+            if eqn.outputs[:1] and eqn.outputs[0] in self.lifetimes.parts:
+                sources = made_of[eqn.outputs[0]] = {s for v in eqn.inputs for s in made_of.get(v, (v,))}
+                for source in sources if eqn.outputs[0] in self.bytes else ():
+                    fused.setdefault(source, set()).add(eqn.outputs[0])
+        return fused
+
     def _next(self, var: Var) -> int | None:
         """The equation that reads a value next, behind the peak; None where none does, or the peak's own reads it."""
         if self.made[var] >= self.peak or self.peak in self.reads.get(var, ()):
@@ -68,7 +82,7 @@ class Stored:
             if at >= self.peak or var in self.lifetimes.cheap:
                 continue
             last = max((n for n in self.reads.get(var, ()) if n < self.peak), default=at)
-            size = self.bytes.get(var) or self.lifetimes.local_bytes(var, next(iter(self.lifetimes.versions[var])))
+            size = self._whole(var)
             passing[at + 1] += size
             passing[last + 1] -= size
         totals, before = np.cumsum(made), np.concatenate([[0.0], np.cumsum(made)])
@@ -92,7 +106,7 @@ class Stored:
                 eqns.append(eqn)
                 needed.update(eqn.inputs)
         again = [v for eqn in eqns for v in eqn.outputs if v in self.bytes]
-        if not again:
+        if not any([self.bytes[v] for v in again]):
             return None
         at = min(n for v in again for n in [self._next(v)] if n is not None)
         awaited = self._awaited(at)
@@ -126,27 +140,33 @@ class Stored:
                 change[last + 1] -= size
                 change[max(at, last + 1)] += size
         for var, ats in later.items():
-            for size, last in self._ends(var):
-                if max(ats) > last:
-                    change[last + 1] += size
-                    change[max(ats) + 1] -= size
+            for size, first, last in self._spans(var):
+                change[last + 1] += size
+                change[max(*ats, last) + 1] -= size
+                change[first] += self._whole(var) - size
+                change[max(*ats, last) + 1] -= self._whole(var) - size
         return float((held + np.cumsum(change)[:-1]).max())
 
     def _made_again(self, sections: Sequence[Section]) -> Mapping[Var, int]:
-        """Of what the peak holds, what they make, and the constants that they read: from which equation on."""
+        """Of what the peak holds, what they make, and the constants that they read: from which equation on. Not what is kept all
+        the same, because they do not make all that is computed of it."""
         again: dict[Var, int] = {}
         for section in sections:
             for eqn in section.eqns:
                 constants = [v for v in eqn.inputs if v in self.lifetimes.cheap and v in self.uses]
                 for var in (*constants, *(v for v in eqn.outputs if v in self.bytes)):
                     again[var] = min(section.at, again.get(var, section.at))
-        return again
+        return {var: at for var, at in again.items() if again.keys() >= {*self._fused.get(var, ())}}
 
-    def _ends(self, var: Var) -> list[tuple[int, int]]:
-        """Of the version under which a value was made: bytes, and where it is read last."""
+    def _spans(self, var: Var) -> list[tuple[int, int, int]]:
+        """Of the version under which a value was made: bytes, where it is made, and where it is read last."""
         placement = next(iter(self.lifetimes.versions[var]))
         uses = self.lifetimes.uses.get((var, placement))
-        return [] if not uses else [(self.lifetimes.local_bytes(var, placement), uses[-1])]
+        return [] if not uses else [(self.lifetimes.local_bytes(var, placement), uses[0], uses[-1])]
+
+    def _whole(self, var: Var) -> int:
+        """Bytes of that version if it lies in memory, as what sections read does."""
+        return self.lifetimes.in_memory(var, next(iter(self.lifetimes.versions[var])))
 
     def saved(self, sections: Sequence[Section]) -> int:
         """Bytes that these make and that the peak would not hold."""

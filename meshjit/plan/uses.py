@@ -21,6 +21,7 @@ from meshjit.core.repeats import Repeat, kinds_of, repeats
 from meshjit.core.rules import rule_of, work_passes
 from meshjit.ops.base.constants import is_zero
 from meshjit.plan.fused_values import fused_values
+from meshjit.plan.in_place import in_place
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -39,7 +40,8 @@ class Uses:
         self.zeros = frozenset(_zeros(program))
         self.addends = self.joining(program.outputs)
         self.on_host = frozenset(values_in(program))  # values in the hosts' memory, where the machine has it
-        self.fused = fused_values(program)  # values that are computed where they are read
+        self.fused = fused_values(program)  # the part that is held of values that are computed where they are read
+        self.in_place = in_place(program, self.kinds, self.ends, {v for v, part in self.fused.items() if part < 1.0})
         self.unreduced = {*_unreduced(program)}  # values that a user leaves unreduced
         self.reads = dict(_contractions(program))
         self.readers = Counter([key for keys in self.reads.values() for key in keys])

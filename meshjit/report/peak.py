@@ -71,11 +71,11 @@ def _alive(
 ) -> list[Held]:
     """Values of one line, type and role together; but for `others`, which count in a body."""
     rows: dict[tuple[str, str, str], Held] = {}
-    fused = subject.machine.uses_of(lifetimes.program).fused
     for var, placement, _ in lifetimes.alive(at):
-        if var in fused or (var, placement) in others or lifetimes.is_lent(var, placement):
+        size = lifetimes.local_bytes(var, placement)
+        if (var, placement) in others or not size:
             continue
-        each = _held(subject, var, placement, is_inside)
+        each = _held(subject, var, placement, size, is_inside)
         key = (each.type, each.source or starred(each.value), each.role)
         before = rows.get(key)
         rows[key] = each if before is None else dataclasses.replace(
@@ -84,10 +84,9 @@ def _alive(
     return list(rows.values())
 
 
-def _held(subject: Subject, var: Var, placement: Placement, is_inside: bool) -> Held:
+def _held(subject: Subject, var: Var, placement: Placement, size: int, is_inside: bool) -> Held:
     program = subject.plan.program
     role = "argument" if var in program.inputs else "result" if var in subject.output_names else "between"
     role = "inside" if is_inside else role
-    size = subject.local_bytes(var, placement)
     place = subject.source(var)
     return Held(subject.labels[var], subject.type_text(var, placement), size, line_text(place), role, 1, place, var)

@@ -230,6 +230,7 @@ optimization_barrier = Op(
     batch=lambda operands, dims, params: (_barrier_outputs(operands), list(dims)),
     prune=_barrier_prune,
     copies=True,
+    in_place=lambda in_types: range(len(in_types)),
 )
 
 

@@ -286,4 +286,5 @@ dynamic_update_slice = Op(
     transpose=_update_transpose,
     batch=_update_batch,
     partition=partition_update,
+    in_place=lambda in_types: (0,),
 )

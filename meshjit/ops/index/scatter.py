@@ -227,4 +227,5 @@ scatter = Op(
     split=_split,
     passes=lambda in_types, params: 4.0,
     fetches=_fetches,
+    in_place=lambda in_types: (0,),
 )

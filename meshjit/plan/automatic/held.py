@@ -50,7 +50,7 @@ class Held:
         self.moments = [*_moments(model.program)]
         spans: dict[object, Sequence[Span]] = {}
         programs = {id(value.prices.program): value.prices.program for value in model.values.values()}
-        unheld = set[Var]().union(*map(model.machine.unheld, programs.values()))
+        unheld = {v for program in programs.values() for v in model.machine.parts(program)}
         nested = Nested(model.machine, programs.values())
         values = [v for v in model.values.values() if v.var not in unheld]
         self.parts = [part for value in values for part in _Holder(value, model, self.moments, spans, nested).parts()]
@@ -104,14 +104,15 @@ class Nested:
 
     def __init__(self, machine: Machine, programs: Iterable[Program]) -> None:
         self.lent, self.late = set[Var](), set[Var]()  # inputs that count around; results that count inside till the end
-        self.ceded: dict[Var, int] = {}  # with the number of the equation whose carry takes their memory
+        self.ceded: dict[Var, int] = {}  # with the number of the equation whose carry or result takes their memory
         for program in programs:
-            ends = machine.uses_of(program).ends
+            uses = machine.uses_of(program)
             for at, eqn in enumerate(program.eqns):
+                self.ceded.update((eqn.inputs[i], at) for i, _ in uses.in_place.get(at, ()))
                 if eqn.op.regions is not None:
                     self.lent.update(*[lent(region) for region in run_regions(eqn)])
                     self.late.update([eqn.outputs[i] for i in unstacked(eqn)])
-                    self.ceded.update((eqn.inputs[i], at) for i in ceded(eqn, ends[at]))
+                    self.ceded.update((eqn.inputs[i], at) for i in ceded(eqn, uses.ends[at]))
 
 
 # --- one value --------------------------------------------------------------------------------------------------------

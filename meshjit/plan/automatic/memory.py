@@ -47,12 +47,13 @@ def _held(model: Model, at: int) -> Mapping[int, Table]:
     inside = [*programs_of(model.program.eqns[at].params)]
     for program in inside:
         alive.update(program.vars())
-    alive -= set[Var]().union(*map(machine.unheld, (model.program, *inside)))
+    parts = {v: part for program in (model.program, *inside) for v, part in machine.parts(program).items()}
     slices = _slices(model.program.eqns[at])
     for var in model.values.keys() & alive:
         value = model.values[var]
         number, homes = model.tables.versions_of.get(value.key, (value.maker.number, value.homes))
-        bytes_ = [float(slices.get(var, 1) * machine.local_bytes(var.type, home)) for home in homes]
+        scale = slices.get(var, 1) * parts.get(var, 1.0)
+        bytes_ = [scale * machine.local_bytes(var.type, home) for home in homes]
         held[number] = held.get(number, 0.0) + np.array(bytes_)
     return held
 
