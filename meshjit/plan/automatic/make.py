@@ -16,7 +16,7 @@ from meshjit.plan.automatic.contest import best_of
 from meshjit.plan.automatic.fit import RETRIED
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.made import EQUAL, REFINED
-from meshjit.plan.automatic.refusal import refusal
+from meshjit.plan.automatic.refusal import nearest, refusal
 from meshjit.plan.automatic.rewritten import rewritten, text_of, written
 from meshjit.plan.automatic.saved import check, is_edited, read, replay, saved_of
 from meshjit.plan.automatic.solve import Search
@@ -71,10 +71,17 @@ def make_automatic_plan(
 
         def attempt(mesh: BaseMesh, donated: Sequence[int]) -> Candidate:
             less = dataclasses.replace(annotations, undonated=annotations.undonated.difference(donated))
-            return _leanest(program, mesh, less, own, target)
+            return _briefly(program, mesh, less, own, target).chosen
+
+        def within(bytes: float) -> Search:
+            more = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=bytes))
+            return _briefly(program, mesh, annotations, own, more)
 
         donors = sorted(annotations.undonated.intersection((ties or {}).values()))
-        raise refusal(searches[at].chosen, machine.topology.memory, machine, attempt, donors)
+        least = searches[at] if is_long else nearest(searches[at], memory, within)
+        if least.chosen.peak <= memory:
+            return least.result(least.chosen)
+        raise refusal(least.chosen, memory, machine, attempt, donors)
     return _bounded_later(best, lambda: [searched(p) for _, p in rewritten(program, machine)]) if is_long else best
 
 
@@ -118,9 +125,9 @@ def _propagated_again(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int,
     return None if is_edited(saved, saved_of(draft, saved["refined"], plan)) else plan
 
 
-def _leanest(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Candidate:
-    """The plan that fits, or is nearest to it, on a mesh of the same devices."""
+def _briefly(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Search:
+    """One that has chosen a plan that fits, or is nearest to it, on a mesh of the same devices."""
     draft = first_draft(program, annotations, Assigner(Machine(mesh, target, annotations.undonated_of(program))))
     solver = Search(draft, ties, priced=RETRIED)
     solver.plan()
-    return solver.chosen
+    return solver

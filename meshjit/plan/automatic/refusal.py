@@ -10,6 +10,7 @@ from meshjit.core.plan import Plan
 from meshjit.core.printer import root_of
 from meshjit.core.program import Program, Var
 from meshjit.plan.automatic.candidate import Candidate
+from meshjit.plan.automatic.solve import Search
 from meshjit.plan.cost import Machine
 from meshjit.plan.lifetimes import Lifetimes
 from sharding.mesh import AbstractMesh, BaseMesh
@@ -18,6 +19,7 @@ from sharding.spec import ShardingError
 
 SHOWN: Final = 5  # values
 GROWN: Final = (2, 4, 8)  # times as many devices
+HALVINGS: Final = 3  # memories that are tried between what there is and what the leanest plan holds
 
 
 class DoesNotFit(ShardingError):
@@ -47,6 +49,21 @@ class DoesNotFit(ShardingError):
 
 def _argument(number: int, names: Sequence[str]) -> str:
     return names[number] if names else f"argument {number}"
+
+
+def nearest(search: Search, memory: float, within: Callable[[float], Search]) -> Search:
+    """One that chose a plan that holds less, if there is one between the plan of `search` and the memory: plans are made to fit,
+    not to hold as little as they can. `within` searches for a plan that fits so many bytes."""
+    low = memory
+    for _ in range(HALVINGS):
+        rival = within((low + search.chosen.peak) / 2)
+        if rival.chosen.peak <= memory:
+            return rival
+        if rival.chosen.peak < search.chosen.peak:
+            search = rival
+        else:
+            low = (low + search.chosen.peak) / 2
+    return search
 
 
 def refusal(
