@@ -50,11 +50,11 @@ LESS_OVER: Final = 0.99  # of what another plan holds beyond the memory: more th
 
 def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
     """Less over the memory limit, if either is; then clearly faster, and much faster if it sends more bytes. Of two plans that do
-    not fit, one that holds hardly less holds as much."""
+    not fit, one that holds hardly less holds as much, and one that holds half as much too much may take twice as long."""
     over, others = (max(0.0, cost.peak_bytes - memory) for cost in (new, old))
     worth = WORTH_BYTES if new.wire_bytes > EQUAL_BYTES * old.wire_bytes else WORTH
     is_alike = over == others or min(over, others) > LESS_OVER * max(over, others)
-    return new.seconds < worth * old.seconds if is_alike else over < others
+    return new.seconds < worth * old.seconds if is_alike else over < others and new.seconds * over <= old.seconds * others
 
 
 def is_leaner(new: PlanCost, old: PlanCost, memory: float) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
@@ -76,11 +77,12 @@ def _untried(
 
 
 def _trial(draft: Draft, proposal: Proposal, rival: Draft | None) -> Trial:
-    """How the draft that a proposal leads to compares with one that there is."""
-    before = draft.exact_cost if proposal.saves_memory else draft.cost
-    cost = None if rival is None else rival.exact_cost if proposal.saves_memory else rival.cost
-    memory, is_better = draft.machine.topology.memory, False
-    if cost is not None:
+    """How the draft that a proposal leads to compares with one that there is. Where that fits, so must the other."""
+    memory = math.inf if draft.fits else draft.machine.topology.memory
+    before = draft.cost if draft.fits else draft.exact_cost
+    cost = None if rival is None else rival.cost if draft.fits else rival.exact_cost
+    is_better = False
+    if rival is not None and cost is not None and (rival.fits or not draft.fits):
         is_better = is_cheaper(cost, before, memory) or (proposal.saves_bytes and is_leaner(cost, before, memory))
     return Trial(proposal.kind, proposal.text, proposal.source, before, cost, is_better)
 
@@ -93,8 +95,7 @@ def _further(draft: Draft, rival: Draft, kinds: Container[str]) -> Proposal | No
 
 def _attempt(draft: Draft, proposal: Proposal, best: Draft | None = None) -> Draft | None:
     """The draft that a proposal leads to; None where it is clearly worse than the draft itself, or than the best so far."""
-    cost = (best or draft).cost
-    fits = cost.peak_bytes <= draft.machine.topology.memory
+    cost, fits = (best or draft).cost, (best or draft).fits
     most = cost.seconds / WORTH_BYTES if proposal.saves_bytes else _hopeless_from(cost)
     limit = Limit(most, 0.0 if fits else cost.peak_bytes) if proposal.more is None else None
     try:
