@@ -9,8 +9,8 @@ A section is computed again before the first equation behind the peak that reads
 which is kept. Sections are cut where least is kept: the bytes that pass a cut, of all cuts, and what the largest section holds
 while it is computed again, are to be few together (Chen et al., arXiv 1604.06174). Layers are cut between them.
 
-Fused values (`plan/fused_values.py`) hold nothing, or what they are made of. They are computed again with that: it is kept as long
-as any of them is. One that a section reads lies in memory.
+Fused values (`plan/fused_values.py`) hold nothing, or what they are made of. They are computed again with that: it is kept as
+long as any of them is. One that a section reads lies in memory.
 """
 
 from __future__ import annotations
