@@ -125,9 +125,9 @@ def test_programs_of_up_to_eight_equations(seed: int) -> None:
     one(seed, MOST)
 
 
-@pytest.mark.parametrize(("limit", "held", "seconds"), [(17_223, 17_224, 2e-5), (17_224, 17_224, 2e-5), (17_700, 17_416, 1e-5)])
+@pytest.mark.parametrize(("limit", "held", "seconds"), [(17_219, 17_220, 2e-5), (17_220, 17_220, 2e-5), (17_700, 17_412, 1e-5)])
 def test_the_plan_that_holds_least_is_found(limit: float, held: float, seconds: float) -> None:
-    """Of 11,664 plans a few hold 17,224 bytes, all others 1 % more, and the least of those are twice as fast."""
+    """Of 11,664 plans a few hold 17,220 bytes, all others 1 % more, and the least of those are twice as fast."""
     search = searched(drafted(traced(matmul_step, ["f32[64, 1]", "f32[257, 64]"]), meshes(DEVICES[1])[1], memory=limit))
     plan = search.plan()
     assert plan.optimum is not None and search.chosen.peak == held

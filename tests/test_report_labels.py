@@ -90,7 +90,7 @@ def test_what_ifs_begin_with_what_was_planned_first():
     mesh = AbstractMesh((4, 4), ("data", "model"))
     with mj.set_mesh(mesh):
         state, tokens = arguments()
-    tokens = mj.ShapeDtypeStruct((112, *tokens.shape[1:]), tokens.dtype, sharding=tokens.sharding)
+    tokens = mj.ShapeDtypeStruct((160, *tokens.shape[1:]), tokens.dtype, sharding=tokens.sharding)
     everywhere = mj.ShapeDtypeStruct(tokens.shape, tokens.dtype, sharding=NamedSharding(mesh, P(("data", "model"), None)))
     planned, written = (
         mj.jit(step).trace(state, each).plan(lowering_platforms=("tpu",), topology="v5e:4x4") for each in (tokens, everywhere)

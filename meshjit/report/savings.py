@@ -51,24 +51,27 @@ def _donations(subject: Subject) -> Iterator[Saving]:
 
 
 def _checkpoints(subject: Subject, at: int) -> Iterator[Saving]:
-    """Functions whose values are kept for the backward pass: all but their largest result could be computed again."""
-    kept: dict[str, list[tuple[Var, int]]] = {}
+    """Functions whose values are kept for the backward pass: all could be computed again but those that are made last, as results
+    are. Not the one whose forward pass runs then: it needs them."""
+    eqns = subject.plan.program.eqns
+    running = eqns[at].source if at < len(eqns) else None
+    kept: dict[str, Counter[tuple[Source, str]]] = {}
     for var, size in _kept(subject, at):
         source = subject.source(var)
         if source is not None and not source.note:
-            kept.setdefault(function_text(source), []).append((var, size))
-    for function, values in kept.items():
-        makers = [subject.makers[v] for v, _ in values]
-        copies = max(Counter((eqn.source, eqn.op.name) for eqn in makers).values())
-        size = sum(size for _, size in values) - copies * max(size for _, size in values)
-        yield Saving("checkpoint", function, size, _work(subject, function))
+            kept.setdefault(function_text(source), Counter())[source, subject.makers[var].op.name] += size
+    for function, sizes in kept.items():
+        *before, _ = sizes.values()
+        if running is None or running.note or function != function_text(running):
+            yield Saving("checkpoint", function, sum(before), _work(subject, function))
 
 
 def _kept(subject: Subject, at: int) -> Iterator[tuple[Var, int]]:
-    """Values of the forward pass that are held at an equation and read behind it."""
-    for var, placement, uses in subject.lifetimes.alive(at):
-        if var in subject.makers and uses[0] < at < uses[-1]:
-            yield var, subject.local_bytes(var, placement)
+    """Values of the forward pass that are held at an equation and read behind it, in the order in which they are made."""
+    held = [(uses, var, placement) for var, placement, uses in subject.lifetimes.alive(at) if var in subject.makers]
+    for uses, var, placement in sorted(held, key=lambda each: each[0][0]):
+        if uses[0] < at < uses[-1]:
+            yield var, subject.lifetimes.local_bytes(var, placement)
 
 
 def _work(subject: Subject, function: str) -> float:
