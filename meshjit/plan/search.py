@@ -37,11 +37,13 @@ def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
     trials: list[Trial] = []
     counts, offers = Counter[str](), _offers(draft, kinds)
     while len(trials) < TRIALS and (proposal := next(_untried(offers, tried, hopeless, counts), None)) is not None:
+        rival, others = _attempt(draft, proposal), list[Trial]()
+        if proposal.saves_memory:
+            proposal, rival, others = _lighter(draft, proposal, rival, offers, tried)
         tried.add(proposal.key)
         counts[proposal.kind] += 1
         for_good |= {proposal.key} if proposal.once else set()
-        rival = _attempt(draft, proposal)
-        trials.append(_trial(draft, proposal, rival))
+        trials += [*others, _trial(draft, proposal, rival)]
         if rival is None or _is_hopeless(rival.cost, draft.cost):
             hopeless.add(proposal.key)
         is_last = trials[-1].is_accepted or len(trials) == TRIALS
@@ -74,6 +76,28 @@ def _untried(
         for proposal in offered() if counts[kind] < OF_ONE_KIND else ():
             if proposal.key not in tried and proposal.family not in hopeless:
                 yield proposal
+
+
+def _lighter(
+    draft: Draft,
+    proposal: Proposal,
+    rival: Draft | None,
+    offers: Mapping[str, Callable[[], Iterator[Proposal]]],
+    tried: set[object],
+) -> tuple[Proposal, Draft | None, list[Trial]]:
+    """The best of this proposal and the first one of every other kind that saves memory: once the plan fits, none proposes any
+    more. With the Trials of the others, whose keys are added to `tried`."""
+    memory, others = draft.machine.topology.memory, list[Trial]()
+    firsts = [next((p for p in offered() if p.saves_memory), None) for kind, offered in offers.items() if kind != proposal.kind]
+    for other in [p for p in firsts if p is not None and p.key not in tried]:
+        contender = _attempt(draft, other)
+        better, worse = (proposal, rival), (other, contender)
+        if contender is not None and (rival is None or is_cheaper(contender.exact_cost, rival.exact_cost, memory)):
+            better, worse = worse, better
+        (proposal, rival), (loser, beaten) = better, worse
+        tried.add(loser.key)
+        others.append(dataclasses.replace(_trial(draft, loser, beaten), is_accepted=False))
+    return proposal, rival, others
 
 
 def _trial(draft: Draft, proposal: Proposal, rival: Draft | None) -> Trial:
