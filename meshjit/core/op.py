@@ -68,7 +68,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 operands than the results have; "nothing", where the results lie in memory as the operand does
     in_place(in_types) -> tuple of int or None
                                 per result, the operand that it is but for a part that the op writes: where nobody needs that
-                                operand afterwards, its memory is the result's. Ops that go element by element need not say so
+                                operand afterwards, its memory is the result's. Ops that go element by element, or touch nothing,
+                                need not say so
     fills_registers             whether these reads take empty lanes of registers, too, for pricing (a running total; no FFT)
     breaks_lines(in_types, params) -> bool
                                 whether neighbours along the minor dim come from places that are no neighbours, for pricing

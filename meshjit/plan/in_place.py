@@ -35,6 +35,8 @@ def _possible(eqn: Eqn) -> Iterator[tuple[int, int]]:
         return
     if eqn.op.in_place is not None:
         yield from [(i, result) for result, i in enumerate(eqn.op.in_place(eqn.input_types)) if i is not None]
+    elif eqn.op.touches == "nothing":
+        yield 0, 0
     elif len(eqn.outputs) == 1 and goes_by_element(eqn):
         (access,), (out,) = access_of(eqn), eqn.output_types
         here = tuple(map(Same, range(len(out.shape))))

@@ -3,9 +3,9 @@
 Proposals are tried in the order of their kinds (`proposals.KINDS`), within a kind the weightiest first. After one is
 accepted all kinds propose anew, because further choices depend on the new placements. Parts of a proposal that is clearly
 worse, or changes nothing, are not tried. Where a plan is faster, and is not taken because it sends more, the same is planned
-with less moved before loops. At most TRIALS plans are made, and at most OF_ONE_KIND of a kind, whatever the size of the
-Program, so planning stays linear in the equations. The search is deterministic: the same Program, annotations and
-machine give the same plan.
+with less moved before loops. Of the kinds that save memory, the first proposals are planned together, and the best is taken.
+About TRIALS plans are made at most, and OF_ONE_KIND of a kind, whatever the size of the Program, so planning stays linear in the
+equations. The search is deterministic: the same Program, annotations and machine give the same plan.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def _lighter(
     """The best of this proposal and the first one of every other kind that saves memory: once the plan fits, none proposes any
     more. With the Trials of the others, whose keys are added to `tried`."""
     memory, others = draft.machine.topology.memory, list[Trial]()
-    firsts = [next((p for p in offered() if p.saves_memory), None) for kind, offered in offers.items() if kind != proposal.kind]
-    for other in [p for p in firsts if p is not None and p.key not in tried]:
+    firsts = [next(offered(), None) for kind, offered in offers.items() if kind != proposal.kind]
+    for other in [p for p in firsts if p is not None and p.saves_memory and p.key not in tried]:
         contender = _attempt(draft, other)
         better, worse = (proposal, rival), (other, contender)
         if contender is not None and (rival is None or is_cheaper(contender.exact_cost, rival.exact_cost, memory)):

@@ -224,7 +224,6 @@ reshape = Op(
     localize=out_shape_localized,
     partition=reblock,
     touches="nothing",
-    in_place=lambda in_types: (0,),
 )
 
 

@@ -126,7 +126,7 @@ def _propagated_again(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int,
 
 
 def _briefly(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Search:
-    """One that has chosen a plan that fits, or is nearest to it, on a mesh of the same devices."""
+    """A short search, at its end: its plan fits, or is nearest to it. `mesh`: of the same kind of devices."""
     draft = first_draft(program, annotations, Assigner(Machine(mesh, target, annotations.undonated_of(program))))
     solver = Search(draft, ties, priced=RETRIED)
     solver.plan()

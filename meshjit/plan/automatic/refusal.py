@@ -56,13 +56,11 @@ def nearest(search: Search, memory: float, within: Callable[[float], Search]) ->
     not to hold as little as they can. `within` searches for a plan that fits so many bytes."""
     low = memory
     for _ in range(HALVINGS):
-        rival = within((low + search.chosen.peak) / 2)
+        between = (low + search.chosen.peak) / 2
+        rival = within(between)
         if rival.chosen.peak <= memory:
             return rival
-        if rival.chosen.peak < search.chosen.peak:
-            search = rival
-        else:
-            low = (low + search.chosen.peak) / 2
+        search, low = (rival, low) if rival.chosen.peak < search.chosen.peak else (search, between)
     return search
 
 

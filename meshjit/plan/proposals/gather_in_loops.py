@@ -3,7 +3,7 @@
     %w f32[L, N@x, N] gathered before the loop    one long message, and all L layers are whole while it runs
     %w f32[L, N@x, N] as it is                    L messages, and one layer is whole at a time
 
-As many of these values as bring the peak below the memory, by what is known before; or all of them.
+As many of these values as bring the peak below the memory, by what is known before planning; or all of them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from sharding.placement import Placement
 
 @dataclass(frozen=True)
 class Slices:
-    """What the body of the loop at an equation gets slice by slice of a value that is gathered before: it would get `home`. All
-    slices take so many `bytes` more, and `seconds` more are spent if they are gathered one by one."""
+    """Of the value `whole`, which is gathered before the loop at an equation: the input `inner` of the body is given a slice at a
+    time, which would be placed as `home` without that. Gathered before, all slices take so many `bytes` more; gathered one by
+    one, they take so many `seconds` more."""
 
     at: int
     whole: Var
