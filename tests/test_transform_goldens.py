@@ -59,6 +59,7 @@ from meshjit.transform.split import split
 from meshjit.transform.taylor import taylor
 from meshjit.transform.transpose import backward, gradient
 from meshjit.transform.turn_one_by_one import turn_one_by_one
+from meshjit.transform.update_early import update_early
 from sharding.mesh import AbstractMesh
 from sharding.topology import Topology
 
@@ -217,6 +218,7 @@ PASSES = {
     "compute_again": Pass(
         compute_again, lambda p: compute_again(p, [Section(p.eqns[:1], len(p.eqns) - 1, p.eqns[-1].inputs[-1])])[0]),
     "compute_again_in_loops": Pass(compute_again_in_loop, lambda p: compute_again_in_loop(p, all_again(p))[0]),
+    "update_early": plain(update_early),
     "slice_operands": plain(slice_operands, values_on_devices_stay),
     "share_halos": plain(share_halos, values_on_devices_stay),
     "merge_permutes": Pass(merge_permutes, lambda p: merge_permutes(p, MESH, Topology.cpu(MESH)), values_on_devices_stay),

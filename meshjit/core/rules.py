@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from meshjit.core.access import Access, Moved, Nothing, Same, Window, derived
+from meshjit.core.effects import is_pure
 from meshjit.core.host import calls_host
 from meshjit.core.op import Op, Params, Touches, Types
 from meshjit.core.program import Eqn, Var
+from meshjit.core.splat import is_known_splat
 from sharding.rule import FactorRule
 
 ValueDim: TypeAlias = tuple[Var, int]  # a dim of a value
@@ -70,6 +72,15 @@ def goes_by_element(eqn: Eqn) -> bool:
         return False
     reading = reading_of(eqn)
     return rule_of(eqn).is_passthrough or not (reading.passes or reading.breaks_lines or not _moves_elements(eqn))
+
+
+def is_fusible(eqn: Eqn) -> bool:
+    """Whether compilers compute the one result where it is read. A barrier hands on what lies in memory."""
+    op = eqn.op
+    if len(eqn.outputs) != 1 or op.regions is not None or op.pinned is not None or op.prune is not None or not is_pure(eqn):
+        return False
+    value = eqn.params.get("value")
+    return goes_by_element(eqn) if eqn.inputs else value is None or is_known_splat(value)
 
 
 def _moves_elements(eqn: Eqn) -> bool:

@@ -12,23 +12,23 @@ lies in memory.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import Repeat, kinds_of, repeats
-from meshjit.core.rules import goes_by_element, rule_of, work_passes
-from meshjit.core.splat import is_known_splat
+from meshjit.core.rules import is_fusible, rule_of, work_passes
+from meshjit.transform.update_early import leading_to_results
 
 SOURCES: Final = 8  # values in memory that one of these is made of at most
 ABOUT: Final = 8  # a value is kept for about as long as another one if that outlives it by such a part of its time
 ROUNDS: Final = 2  # in the second one, values that turned out to lie in memory are what others are made of
 
 NOTHING: Final = frozenset[Var]()
-Maker: TypeAlias = tuple[int, Eqn, int]  # number, and bytes of the result
+Maker: TypeAlias = tuple[int, Eqn, int]  # when, and bytes of the result
 _FIRST: Final = operator.itemgetter(0)
 
 
@@ -42,9 +42,10 @@ def fused_values(program: Program) -> Mapping[Var, float]:
             last[v] = at
         if not facts[kind].reads_fused:
             lies.update(eqn.inputs)
-    last.update(dict.fromkeys(program.outputs, len(kinds)))
+    clock = _clock(program)
+    last = {v: clock[at] for v, at in last.items()} | dict.fromkeys(program.outputs, clock[-1])
     every = [(at, eqn, facts[kind]) for at, (eqn, kind) in enumerate(zip(program.eqns, kinds, strict=True))]
-    makers = [(at, eqn, fact.nbytes) for at, eqn, fact in every if fact.is_fused and eqn.outputs[0] not in lies]
+    makers = [(clock[at], eqn, fact.nbytes) for at, eqn, fact in every if fact.is_fused and eqn.outputs[0] not in lies]
     parts = dict[Var, float]()
     for _ in range(ROUNDS):
         parts = _parts(makers, _sources(makers), last)
@@ -56,6 +57,13 @@ def fused_values(program: Program) -> Mapping[Var, float]:
     return parts
 
 
+def _clock(program: Program) -> Sequence[int]:
+    """By number of the equation, and at the end, the time in which values live: what leads to results alone, as updates do, takes
+    none, wherever it stands."""
+    leading, _ = leading_to_results(program)
+    return [0, *itertools.accumulate([at not in leading for at in range(len(program.eqns))])]
+
+
 class _Facts(NamedTuple):
     """Of equations of one kind: whether compilers fuse the result into its readers, and operands into it; bytes of the result."""
 
@@ -65,7 +73,7 @@ class _Facts(NamedTuple):
 
 
 def _facts(eqn: Eqn) -> _Facts:
-    return _Facts(_is_fused(eqn), _reads_fused(eqn), eqn.outputs[0].type.nbytes if eqn.outputs else 0)
+    return _Facts(is_fusible(eqn), _reads_fused(eqn), eqn.outputs[0].type.nbytes if eqn.outputs else 0)
 
 
 def _sources(makers: Sequence[Maker]) -> Mapping[Var, frozenset[Var]]:
@@ -118,17 +126,8 @@ def _make_alike(program: Program, parts: dict[Var, float]) -> None:
                     parts.pop(v, None)
 
 
-def _is_fused(eqn: Eqn) -> bool:
-    """Whether compilers compute the result where it is read. A barrier hands on what lies in memory."""
-    op = eqn.op
-    if len(eqn.outputs) != 1 or op.regions is not None or op.pinned is not None or op.prune is not None or not is_pure(eqn):
-        return False
-    value = eqn.params.get("value")
-    return goes_by_element(eqn) if eqn.inputs else value is None or is_known_splat(value)
-
-
 def _reads_fused(eqn: Eqn) -> bool:
     """Whether it computes what it reads: it goes element by element, or reads its one operand once, and adds it up."""
     if eqn.op.regions is not None:
         return False
-    return _is_fused(eqn) or (len(eqn.inputs) == 1 and bool(rule_of(eqn).reductions) and not work_passes(eqn))
+    return is_fusible(eqn) or (len(eqn.inputs) == 1 and bool(rule_of(eqn).reductions) and not work_passes(eqn))

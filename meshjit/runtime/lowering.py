@@ -27,6 +27,7 @@ from meshjit.runtime.progress import progress_bar
 from meshjit.runtime.targets import target_for
 from meshjit.transform.pipeline import clean, simplify
 from meshjit.transform.place_in_memories import place_in_memories
+from meshjit.transform.update_early import update_early
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def plan_program(
     target = target or target_for(mesh)
     annotations = dataclasses.replace(annotations, undonated=undonated(program, donated))
     memories = memories_of(program)
-    program = _timed(seconds, "simplify", lambda: checked(simplify(rename_axes(program, mesh)), "simplify"))
+    program = _timed(seconds, "simplify", lambda: checked(update_early(simplify(rename_axes(program, mesh))), "simplify"))
     if automatic is not None:
         with progress_bar(program.name):
             plan = _timed(

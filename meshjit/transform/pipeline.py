@@ -10,31 +10,32 @@ Before planning (`simplify`, on the global Program):
      7 join_parts        after 4, which merges dims that parts lie along; after 6, which makes shifts of pads
      8 batch_gathers     before planning, which then has batching dims to shard; after 5, which makes indices constants
      9 cse               after all that makes equal equations of different ones
-    10 dce               last: most passes leave what they have replaced
+    10 dce               most passes leave what they have replaced
+    11 update_early      last (`runtime/lowering.py`): equations keep their order from here on
 
 While planning (`plan/proposals/`: they need placements, and the search keeps what makes the plan cheaper):
-    11 move_before_loops   parts along sharded dims; the others then see loops without them; with it collect_apart, after loops
-    12 keep_dims_apart   before 13 and 14: axes of dims that stay apart need not go elsewhere
-    13 align             stencils along sharded dims; before 14, since slices are then seen as shifts; after
+    12 move_before_loops   parts along sharded dims; the others then see loops without them; with it collect_apart, after loops
+    13 keep_dims_apart   before 14 and 15: axes of dims that stay apart need not go elsewhere
+    14 align             stencils along sharded dims; before 15, since slices are then seen as shifts; after
                          turn_one_by_one, which makes slices of mirrors
-    14 commute           transforms along whole dims come first
-    15 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
-    16 compute_again     likewise; after 15, which computes nothing twice; with it compute_again_in_loops, of loops
+    15 commute           transforms along whole dims come first
+    16 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
+    17 compute_again     likewise; after 16, which computes nothing twice; with it compute_again_in_loops, of loops
 
 After partitioning (`finish`, on local Programs; collectives are there now):
-    17 cse               with constants, which no longer need a copy for each use
-    18 slice_operands    after 17: where a device stands, and where its part begins, are one value each
-    19 share_halos       before 20: overlapping borders are one, and not two to be merged
-    20 merge_permutes    before 21: it copies little, and 21 computes masks
-    21 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+    18 cse               with constants, which no longer need a copy for each use
+    19 slice_operands    after 18: where a device stands, and where its part begins, are one value each
+    20 share_halos       before 21: overlapping borders are one, and not two to be merged
+    21 merge_permutes    before 22: it copies little, and 22 computes masks
+    22 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
 
 Before emission (`clean`, on local Programs):
-    22 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
-    23 fuse              after all else that moves or cuts transforms: several dims in one
-    24 share_shifts      where the target needs it: after 22, which makes shifts of pads
-    25 slice_late        where the target needs it; after 22, which takes slices as early as it can
-    26 hide_constants    where the target needs it; after 22, which folds constants
-    27 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    23 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    24 fuse              after all else that moves or cuts transforms: several dims in one
+    25 share_shifts      where the target needs it: after 23, which makes shifts of pads
+    26 slice_late        where the target needs it; after 23, which takes slices as early as it can
+    27 hide_constants    where the target needs it; after 23, which folds constants
+    28 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
@@ -72,13 +73,13 @@ def simplify(program: Program) -> Program:
 
 
 def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
-    """Passes 17 to 21: fewer collectives for the same bytes, in nested Programs too."""
+    """Passes 18 to 22: fewer collectives for the same bytes, in nested Programs too."""
     local = share_halos(slice_operands(cse(local, constants=True)))
     return pair_permutes(merge_permutes(local, mesh, topology), mesh)
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 22 to 27: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 23 to 28: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
     local = slice_late(local) if target.slices_late else local
