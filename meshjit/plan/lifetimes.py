@@ -54,10 +54,12 @@ class Lifetimes(Flow):
         self.made_again = set[tuple[Var, Placement]]()  # versions that take no memory of their own
         self.taken = set[tuple[Var, Placement]]()  # versions whose memory a result of their last reader takes
         self.inside = [0] * (len(plans) + 1)  # bytes that nested Programs hold at most, by equation, beside what counts here
+        self.read = dict[int, dict[Var, set[Placement]]]()  # versions that equations with nested Programs read, by number
         self.counted_inside: dict[int, list[Collection[tuple[Var, Placement]]]] = {}  # while each body runs, and at the end
         self.start(inputs)
         _Recall(program, self).run(plans)
         self.end(outputs)
+        self.taken.update(self._brought_elsewhere())
         for var, placement in zip(program.inputs, inputs, strict=True):
             if var in machine.undonated:
                 self.note_use(var, machine.normal(placement))
@@ -72,7 +74,15 @@ class Lifetimes(Flow):
             self.note_use(var, placement if placement in self.versions[var] else placement.without_partial())
         if plan.bodies:
             self.inside[at] = self._inside(eqn, plan, at)
+            self.read[at] = {v: {p for w, p in zip(eqn.inputs, effect.operands, strict=True) if w is v} for v in eqn.inputs}
         self.at = at + 1
+
+    def _brought_elsewhere(self) -> Iterator[tuple[Var, Placement]]:
+        """Versions from which others were made for nested Programs last of all: they are gone while these run."""
+        for (var, placement), uses in self.uses.items():
+            read = self.read.get(uses[-1], {}).get(var, ())
+            if read and placement not in read and var not in self.machine.undonated:
+                yield var, placement
 
     def _inside(self, eqn: Eqn, plan: EquationPlan, at: int) -> int:
         """What the bodies hold beside what counts here; at the end they hold nothing, nor do operands whose memory is taken."""
