@@ -97,6 +97,11 @@ def _lighter(
         (proposal, rival), (loser, beaten) = better, worse
         tried.add(loser.key)
         others.append(dataclasses.replace(_trial(draft, loser, beaten), is_accepted=False))
+    less = None if rival is None or not rival.fits or proposal.less is None else proposal.less(rival.exact_cost.peak_bytes)
+    if less is not None and rival is not None:
+        contender = _attempt(draft, less)
+        if contender is not None and contender.fits and is_cheaper(contender.exact_cost, rival.exact_cost, memory):
+            return less, contender, [*others, dataclasses.replace(_trial(draft, proposal, rival), is_accepted=False)]
     return proposal, rival, others
 
 

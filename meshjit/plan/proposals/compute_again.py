@@ -12,6 +12,7 @@ in each: as little as suffices (`plan/loop_residuals.py`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,13 +33,15 @@ TRIED: Final = 3  # ways to compute sections again with which the plan fits, by 
 
 @dataclass(frozen=True)
 class Option:
-    """`peak`: bytes, about. `seconds`: that computing the equations again takes, about. `write`: the Program that does so."""
+    """`peak`: bytes, about. `seconds`: that computing the equations again takes, about. `write`: the Program that does so.
+    `less`: fewer equations that suffice if so many bytes fewer than is supposed are held."""
 
     eqns: Sequence[Eqn]
     peak: float
     seconds: float
     text: str
     write: Callable[[], tuple[Program, Mapping[Var, Var]]] = field(repr=False)
+    less: Callable[[float], Iterator[Option]] | None = field(default=None, repr=False)
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
@@ -47,14 +50,24 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     memory = draft.machine.topology.memory
     stored, seconds = Stored(draft.lifetimes), _seconds_of(draft)
     ways = itertools.product((False, True), range(len(stored.cuts)))
-    sections = [option for deep, way in ways for option in _of_sections(draft, stored, deep, way, seconds)]
+    sections = [option for deep, way in ways for option in _of_sections(draft, stored, [*stored.sections(deep, way)], seconds)]
     best = sorted(sections, key=lambda option: _worth(option, memory))
     options = [*[o for n, o in enumerate(best[:TRIED]) if not n or o.peak <= memory], *_of_loops(draft)]
     for option in sorted([o for o in options if o.peak <= FAR * memory], key=lambda option: _worth(option, memory)):
-        program, originals = option.write()
-        key = "compute", frozenset(eqn.outputs[0] for eqn in option.eqns)
-        source = str(option.eqns[0].source or "")
-        yield Proposal("compute", key, option.text, source=source, saves_memory=True, program=program, originals=originals)
+        yield _proposal(option)
+
+
+def _proposal(option: Option) -> Proposal:
+    program, originals = option.write()
+    key, source = ("compute", frozenset(eqn.outputs[0] for eqn in option.eqns)), str(option.eqns[0].source or "")
+
+    def less(peak: float) -> Proposal | None:
+        other = None if option.less is None else next(option.less(option.peak - peak), None)
+        return None if other is None or len(other.eqns) >= len(option.eqns) else _proposal(other)
+
+    return Proposal(
+        "compute", key, option.text, source=source, saves_memory=True, program=program, originals=originals, less=less
+    )  # fmt: skip
 
 
 # --- sections of the Program --------------------------------------------------------------------------------------------
@@ -65,10 +78,12 @@ def _worth(option: Option, memory: float) -> tuple[float, float]:
     return max(0.0, option.peak - memory), option.seconds
 
 
-def _of_sections(draft: Draft, stored: Stored, deep: bool, way: int, seconds: Mapping[Eqn, float]) -> Iterator[Option]:
+def _of_sections(
+    draft: Draft, stored: Stored, sections: Sequence[Section], seconds: Mapping[Eqn, float], fewer: float = 0.0
+) -> Iterator[Option]:
     """The fewest sections that suffice, or all of them; first those that take least for their bytes. Some hold more at another
-    place than they save at the peak."""
-    sections, memory = [*stored.sections(deep, way)], draft.machine.topology.memory
+    place than they save at the peak. `fewer`: bytes that are not held, although that is supposed."""
+    memory = draft.machine.topology.memory + fewer
     every = [section for section in sections if stored.peak_with([section]) <= max(stored.held)]
     taken = [sum(seconds[eqn] for eqn in section.eqns) for section in every]
     order = sorted(range(len(every)), key=lambda n: taken[n] / max(1, stored.saved([every[n]])))
@@ -79,10 +94,12 @@ def _of_sections(draft: Draft, stored: Stored, deep: bool, way: int, seconds: Ma
         fewest, most = (fewest, middle) if is_enough else (middle + 1, most)
     chosen = [every[n] for n in sorted(order[:most])]
     peak = stored.peak_with(chosen)
-    if every and peak < draft.exact_cost.peak_bytes:
+    if every and peak - fewer < draft.exact_cost.peak_bytes:
         eqns = [eqn for section in chosen for eqn in section.eqns]
         text = _text(chosen, sections, _lines(eqns), stored.saved(chosen))
-        yield Option(eqns, peak, sum(taken[n] for n in order[:most]), text, lambda: compute_again(draft.program, chosen))
+        write = functools.partial(compute_again, draft.program, chosen)
+        less = functools.partial(_of_sections, draft, stored, sections, seconds)
+        yield Option(eqns, peak, sum(taken[n] for n in order[:most]), text, write, less)
 
 
 def _seconds_of(draft: Draft) -> Mapping[Eqn, float]:

@@ -22,6 +22,7 @@ class Proposal:
     saves_bytes: whether it is for the sake of bytes on the wire: the other plan has to halve the time.
     once: whether it need not be tried again where the Program is written in another way.
     more: what to propose on top before the plans are compared, where one step alone need not pay.
+    less: what to propose instead where the plan that followed holds so many bytes, fewer than was supposed.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Proposal:
     blocks: Mapping[Eqn, int] = field(default_factory=dict[Eqn, int], repr=False, compare=False)
     unmoved: frozenset[Var] = field(default=frozenset(), repr=False, compare=False)  # inputs of loops' bodies
     more: Callable[[Draft], Iterable[Proposal]] | None = field(default=None, repr=False, compare=False)
+    less: Callable[[float], Proposal | None] | None = field(default=None, repr=False, compare=False)
 
     def apply(self, draft: Draft, limit: Limit | None) -> Draft:
         """The draft that follows. TooDear beyond the limit."""
