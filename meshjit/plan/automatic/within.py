@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from meshjit.plan.automatic.eliminate import LARGEST, Elimination, TooWide
-from meshjit.plan.automatic.exhaust import elimination_of, gone_through
+from meshjit.plan.automatic.exhaust import PLANS, elimination_of, gone_through
 from meshjit.plan.automatic.held import Held
 from meshjit.plan.automatic.made import EQUAL, Choices, Made
 from meshjit.plan.automatic.model import Model
@@ -157,7 +157,7 @@ class Within:
     # --- where none fits ----------------------------------------------------------------------------------------------
 
     def leanest(self) -> None:
-        """Make the plan that holds least."""
+        """Make the plan that holds least; or of PLANS, where more seem to hold less than they do."""
         self.effort = EFFORT
         problem, weights = _allowed(self.model.problem), np.full(len(self.held.moments), 1 / len(self.held.moments))
         try:
@@ -170,8 +170,9 @@ class Within:
             elimination = elimination_of(self.model, self.held.priced(problem, weights))
         except TooWide:
             return
+        most = self.made.searched + PLANS
         for bound, choices in elimination.in_order(STEPS):
-            if choices is None or bound >= self._least or self.made.is_late:
+            if choices is None or bound >= self._least or self.made.searched >= most or self.made.is_late:
                 return
             if self.held.bytes(choices).max() < self._least:
                 self._attempt(choices)
