@@ -103,11 +103,12 @@ class Machine(Walks):
         self.effects: dict[int, Effect] = {}  # by id of the plan, which the Effect keeps alive
         self.exchanges: dict[Any, OwnCost] = {}
         self.work_left: Callable[[Program], Sequence[float]] = Once(self._work_left)
+        self.uses: Callable[[Program], Uses] = Once(Uses)  # with no outcomes
         self.forget_repeats()
 
     def forget_repeats(self) -> None:
         """What planning repeats came to is worked out anew."""
-        self.uses_of: Callable[[Program], Uses] = Once(Uses)
+        self.uses_of: Callable[[Program], Uses] = Once(lambda program: self.uses(program).again())
 
     def on_host(self, program: Program) -> frozenset[Var]:
         """Values that take none of a device's memory, but of its host's."""
