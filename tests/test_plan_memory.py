@@ -24,6 +24,7 @@ from meshjit.plan.automatic.candidate import Candidate
 from meshjit.plan.automatic.unfit import Unfit
 from meshjit.plan.cost import Machine, is_cheaper
 from meshjit.plan.draft import Draft, first_draft
+from meshjit.plan.flow import Flow
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.plan.proposals import KINDS
@@ -112,6 +113,15 @@ def most(plan: Plan) -> int:
     return max(Lifetimes(plan.program, machine, plan.equations, plan.inputs, plan.outputs).held_bytes())
 
 
+def quick_peak(plan: Plan) -> float:
+    """What counts while planning: all versions of a value are held until its last use."""
+    flow = Flow(plan.program, Machine(plan.mesh, target_of(MESH)))
+    flow.start(plan.inputs)
+    for eqn, equation in zip(plan.program.eqns, plan.equations, strict=True):
+        flow.run(eqn, equation)
+    return flow.end(plan.outputs).peak_bytes
+
+
 def held_by_local(local: Program) -> int:
     """The most bytes of the local Program's values that are alive at a time."""
     ends = {v: n for n, eqn in enumerate(local.eqns) for v in (*eqn.inputs, *eqn.outputs)}
@@ -138,7 +148,7 @@ def test_versions_end_with_their_own_last_use(program: Program) -> None:
     assert plan.target is not None and plan.cost is not None
     exact = held_by_local(write_locally(plan, plan.target))
     assert exact - 4 * 4 * ROWS * WIDTH // MESH.shape["data"] <= most(plan) <= exact
-    assert most(plan) < plan.cost.peak_bytes
+    assert most(plan) == plan.cost.peak_bytes < quick_peak(plan)
 
 
 @pytest.mark.parametrize("fewer", [1, 2, 4])
@@ -191,7 +201,7 @@ def layers() -> Program:
     return traced(residual_step, [f"f32[{WIDTH}, {WIDTH}]"] * LAYERS + [f"f32[{8 * ROWS}, {WIDTH}]"])
 
 
-@pytest.mark.parametrize(("part", "which"), [(0.9, "the first 1 of 6"), (0.7, "the first 4 of 6"), (0.62, "the first 2 of 3")])
+@pytest.mark.parametrize(("part", "which"), [(0.9, "the first 1 of 6"), (0.7, "the first 3 of 6"), (0.62, "the first 2 of 3")])
 def test_as_many_layers_are_computed_again_as_do_not_fit(layers: Program, part: float, which: str) -> None:
     free = search(replicated(layers, 1e12))
     room = part * most(free)
@@ -305,8 +315,8 @@ def test_hardly_less_memory_is_not_worth_much_time() -> None:
 def test_a_plan_that_fits_is_not_slowed_by_what_is_counted_quickly(program: Program) -> None:
     """A step of 32 layers that fits took 31 s for 4.9: its versions counted until their value's last use, and too much was held so."""
     free = planned(program, 1e12)
-    assert free.cost is not None and most(free) < free.cost.peak_bytes
-    tight = planned(program, (most(free) + free.cost.peak_bytes) / 2)
+    assert most(free) < quick_peak(free)
+    tight = planned(program, (most(free) + quick_peak(free)) / 2)
     assert tight.cost == free.cost and not [trial for trial in tight.trials if trial.is_accepted]
 
 

@@ -32,7 +32,8 @@ HOPELESS: Final = 0.1  # a plan dearer by this fraction of the time for moving d
 
 
 def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
-    """The cheapest plan among those that proposals of these kinds lead to, one after the other; with its Trials."""
+    """The cheapest plan among those that proposals of these kinds lead to, one after the other; with its Trials, and what it
+    holds exactly."""
     tried, hopeless, for_good = set[object](), set[object](), set[object]()
     trials: list[Trial] = []
     counts, offers = Counter[str](), _offers(draft, kinds)
@@ -56,7 +57,7 @@ def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
                 tried, hopeless = {proposal.key, *for_good}, set()
             draft = rival
             offers = _offers(draft, kinds)
-    return dataclasses.replace(draft.plan, trials=tuple(trials))
+    return dataclasses.replace(draft.plan, cost=draft.exact_cost, trials=tuple(trials))
 
 
 def _offers(draft: Draft, kinds: Container[str]) -> Mapping[str, Callable[[], Iterator[Proposal]]]:

@@ -183,8 +183,8 @@ class Search(Made):
         least = quick if best is not fastest else None
         optimum = Optimum(cost.seconds, known, self.searched, self.is_complete, later, least, cost.wire_bytes)
         saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan)
-        cost = dataclasses.replace(cost, peak_bytes=best.peak)
-        return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
+        exact = cost if best.draft is None or best.refined_by else best.draft.exact_cost
+        return dataclasses.replace(best.plan, cost=exact, optimum=optimum, saved=saved)
 
     def frugal(self, fastest: Candidate, most: float) -> Candidate | None:
         """The plan that sends least among those priced that are about as fast as the fastest, and take at most `most` seconds.
