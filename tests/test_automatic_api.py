@@ -224,10 +224,10 @@ def test_what_is_computed_again_has_the_same_values() -> None:
 
 def test_nothing_fits() -> None:
     with pytest.raises(ValueError) as raised:
-        planned(mj.auto(wide_step, mesh=MESH, memory=13e6), *WIDE)
+        planned(mj.auto(wide_step, mesh=MESH, memory=12e6), *WIDE)
     lines = str(raised.value).splitlines()
-    assert lines[0].startswith("wide_step: no plan was found that holds at most 13,000,000 bytes a device; the least that one was found to hold is 14,286,848")
-    layer = r"  at the peak 2,097,152 bytes: (dot_general|tanh|multiply) at test_automatic_api.py:\d+ loss( \(backward\))? float32\[8192@x, 512\]"
+    assert lines[0].startswith("wide_step: no plan was found that holds at most 12,000,000 bytes a device; the least that one was found to hold is 12,713,984")
+    layer = r"  at the peak 2,097,152 bytes: (optimization_barrier|multiply|dot_general) at test_automatic_api.py:\d+ loss \((again|backward)\) float32\[8192@x, 512\]"
     assert sum(re.fullmatch(layer, line) is not None for line in lines[1:-1]) == 4
     assert lines[-1].startswith("  fix: 16 devices, {'x': 16} (tried: ")
 

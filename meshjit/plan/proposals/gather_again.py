@@ -3,18 +3,21 @@
 A weight that is sharded for memory's sake is gathered for the forward pass, and kept for the backward pass: half the bytes
 on the wire, but at the peak all gathered weights are there at once. Of the versions that are only kept at the peak, some
 are made anew from the first version of their value when they are read (`transform/separate_uses.py`): as many as
-bring the peak below the memory, those first whose bytes are moved fastest. None where that does not suffice.
+bring the peak below the memory, those first whose bytes are moved fastest. None where that does not suffice by far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from meshjit.core.program import Eqn, Var
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
 from meshjit.transform.separate_uses import separate_uses
+
+HALF: Final = 0.5  # of what is too much
 
 
 @dataclass(frozen=True)
@@ -30,22 +33,37 @@ class Kept:
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
-    if draft.fits:
-        return
-    excess, chosen = draft.exact_cost.peak_bytes - draft.machine.topology.memory, dict[Var, Kept]()
-    for kept in sorted(_kept(draft), key=lambda kept: kept.seconds / kept.bytes):
-        if excess > 0 and kept.var not in chosen:
+    if not draft.fits:
+        kept = sorted(_kept(draft), key=lambda kept: kept.seconds / kept.bytes)
+        yield from _proposal(draft, kept, draft.exact_cost.peak_bytes - draft.machine.topology.memory)
+
+
+def _proposal(draft: Draft, every: Sequence[Kept], excess: float) -> Iterator[Proposal]:
+    """Not to keep so many bytes; as many as possible where those are at least HALF: more than is kept may be gone then."""
+    chosen, left = dict[Var, Kept](), excess
+    for kept in every:
+        if left > 0 and kept.var not in chosen:
             chosen[kept.var] = kept
-            excess -= kept.bytes
-    if chosen and excess <= 0:  # otherwise it would not fit all the same
-        waiting: dict[Eqn, tuple[list[Var], Var]] = {}
-        for kept in chosen.values():
-            waiting.setdefault(kept.eqn, ([], kept.awaited))[0].append(kept.var)
-        total, first = sum(kept.bytes for kept in chosen.values()), next(iter(chosen.values()))
-        yield Proposal(
-            "again", ("again", frozenset(chosen)), f"move {len(chosen)} values again, not keep {total:,} bytes of them",
-            source=str(first.eqn.source or ""), saves_memory=True, program=separate_uses(draft.program, waiting), more=propose,
-        )  # fmt: skip
+            left -= kept.bytes
+    if not chosen or left > HALF * excess:  # it would not fit all the same
+        return
+    waiting: dict[Eqn, tuple[list[Var], Var]] = {}
+    for kept in chosen.values():
+        waiting.setdefault(kept.eqn, ([], kept.awaited))[0].append(kept.var)
+    total, first = sum(kept.bytes for kept in chosen.values()), next(iter(chosen.values()))
+
+    def less(peak: float) -> Proposal | None:
+        """`peak` is what is held, where so many bytes fewer than before were to be."""
+        fewer = draft.exact_cost.peak_bytes - total - peak
+        other = next(_proposal(draft, every, excess - fewer), None) if fewer > 0 else None
+        return None if other is None or other.key == key else other
+
+    key = "again", frozenset(chosen)
+    yield Proposal(
+        "again", key, f"move {len(chosen)} values again, not keep {total:,} bytes of them",
+        source=str(first.eqn.source or ""), saves_memory=True, program=separate_uses(draft.program, waiting),
+        more=propose, less=less,
+    )  # fmt: skip
 
 
 def _kept(draft: Draft) -> Iterator[Kept]:
