@@ -78,7 +78,8 @@ class Lifetimes(Flow):
         self.at = at + 1
 
     def _brought_elsewhere(self) -> Iterator[tuple[Var, Placement]]:
-        """Versions from which others were made for nested Programs last of all: they are gone while these run."""
+        """Versions whose last use is that another version is made of them, which nested Programs read: while these run, the first
+        are gone."""
         for (var, placement), uses in self.uses.items():
             read = self.read.get(uses[-1], {}).get(var, ())
             if read and placement not in read and var not in self.machine.undonated:

@@ -87,7 +87,8 @@ def _lighter(
     tried: set[object],
 ) -> tuple[Proposal, Draft | None, list[Trial]]:
     """The best of this proposal and the first one of every other kind that saves memory: once the plan fits, none proposes any
-    more. With the Trials of the others, whose keys are added to `tried`."""
+    more. Where it leads to a plan that fits, less is tried once, too. With the Trials of the others, whose keys are added to
+    `tried`."""
     memory, others = draft.machine.topology.memory, list[Trial]()
     firsts = [next(offered(), None) for kind, offered in offers.items() if kind != proposal.kind]
     for other in [p for p in firsts if p is not None and p.saves_memory and p.key not in tried]:
@@ -98,12 +99,11 @@ def _lighter(
         (proposal, rival), (loser, beaten) = better, worse
         tried.add(loser.key)
         others.append(dataclasses.replace(_trial(draft, loser, beaten), is_accepted=False))
-    less = None if rival is None or not rival.fits or proposal.less is None else proposal.less(rival.exact_cost.peak_bytes)
-    if less is not None and rival is not None:
-        contender = _attempt(draft, less)
-        if contender is not None and contender.fits and is_cheaper(contender.exact_cost, rival.exact_cost, memory):
-            return less, contender, [*others, dataclasses.replace(_trial(draft, proposal, rival), is_accepted=False)]
-    return proposal, rival, others
+    less = proposal.less(rival.exact_cost.peak_bytes) if rival is not None and rival.fits and proposal.less is not None else None
+    contender = None if less is None else _attempt(draft, less)
+    if less is None or rival is None or contender is None or not is_cheaper(contender.exact_cost, rival.exact_cost, memory):
+        return proposal, rival, others
+    return less, contender, [*others, dataclasses.replace(_trial(draft, proposal, rival), is_accepted=False)]
 
 
 def _trial(draft: Draft, proposal: Proposal, rival: Draft | None) -> Trial:

@@ -54,8 +54,8 @@ def _with_bodies_changed(eqn: Eqn) -> Eqn:
 
 
 class _Updates:
-    """Equations that lead to results alone, by their numbers. `small`: values that are made of tiny ones, each with whoever reads
-    it first. The others are in groups that share values."""
+    """Of the equations that lead to results alone, which are moved. `small`: values that are made of tiny ones; each is made with
+    its first reader. The other equations are in groups that share values, and a group is moved as a whole."""
 
     def __init__(self, program: Program, lent: Collection[Var]) -> None:
         self.program, self.lent, self.outputs = program, lent, {*program.outputs}
@@ -86,7 +86,7 @@ class _Updates:
         return places
 
     def _join(self, eqn: Eqn) -> None:
-        """Of the operands, the result is in a group with those that are no inputs of the Program, unless all are small."""
+        """The result is small if all operands are. Else it is in a group with its operands, but for inputs of the Program."""
         (out,) = eqn.outputs
         if all(self._is_small(v) for v in eqn.inputs) and (out not in self.outputs or out.type.nbytes <= TINY):
             self.small.add(out)
@@ -124,7 +124,8 @@ class _Updates:
 
 
 def leading_to_results(program: Program) -> tuple[dict[int, Eqn], dict[Var, int]]:
-    """Those equations, and which other one reads each value last."""
+    """The fusible equations that nothing but results is computed from, by their numbers; and by value the number of the last
+    reader that is none of them."""
     leading, last_read = dict[int, Eqn](), dict[Var, int]()
     for at, eqn in reversed([*enumerate(program.eqns)]):
         if len(eqn.outputs) == 1 and eqn.outputs[0] not in last_read and is_fusible(eqn):

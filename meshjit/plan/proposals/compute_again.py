@@ -34,7 +34,7 @@ TRIED: Final = 3  # ways to compute sections again with which the plan fits, by 
 @dataclass(frozen=True)
 class Option:
     """`peak`: bytes, about. `seconds`: that computing the equations again takes, about. `write`: the Program that does so.
-    `less`: fewer equations that suffice if so many bytes fewer than is supposed are held."""
+    `less`: given how many bytes fewer than `peak` turned out to be held, an option with as few equations as then suffice."""
 
     eqns: Sequence[Eqn]
     peak: float
@@ -62,7 +62,8 @@ def _proposal(option: Option) -> Proposal:
     key, source = ("compute", frozenset(eqn.outputs[0] for eqn in option.eqns)), str(option.eqns[0].source or "")
 
     def less(peak: float) -> Proposal | None:
-        other = None if option.less is None else next(option.less(option.peak - peak), None)
+        fewer = option.peak - peak
+        other = next(option.less(fewer), None) if option.less is not None and fewer > 0 else None
         return None if other is None or len(other.eqns) >= len(option.eqns) else _proposal(other)
 
     return Proposal(
@@ -82,7 +83,7 @@ def _of_sections(
     draft: Draft, stored: Stored, sections: Sequence[Section], seconds: Mapping[Eqn, float], fewer: float = 0.0
 ) -> Iterator[Option]:
     """The fewest sections that suffice, or all of them; first those that take least for their bytes. Some hold more at another
-    place than they save at the peak. `fewer`: bytes that are not held, although that is supposed."""
+    place than they save at the peak. `fewer`: how many bytes too many the estimates of what is held are."""
     memory = draft.machine.topology.memory + fewer
     every = [section for section in sections if stored.peak_with([section]) <= max(stored.held)]
     taken = [sum(seconds[eqn] for eqn in section.eqns) for section in every]

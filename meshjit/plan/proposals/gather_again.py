@@ -39,7 +39,8 @@ def propose(draft: Draft) -> Iterator[Proposal]:
 
 
 def _proposal(draft: Draft, every: Sequence[Kept], excess: float) -> Iterator[Proposal]:
-    """Not to keep so many bytes; as many as possible where those are at least HALF: more than is kept may be gone then."""
+    """To keep `excess` bytes fewer. Where not so many are kept, all that are, if that is at least HALF: the peak may fall by
+    more than these."""
     chosen, left = dict[Var, Kept](), excess
     for kept in every:
         if left > 0 and kept.var not in chosen:
@@ -53,7 +54,7 @@ def _proposal(draft: Draft, every: Sequence[Kept], excess: float) -> Iterator[Pr
     total, first = sum(kept.bytes for kept in chosen.values()), next(iter(chosen.values()))
 
     def less(peak: float) -> Proposal | None:
-        """`peak` is what is held, where so many bytes fewer than before were to be."""
+        """Fewer values, where the plan holds `peak` bytes, and that is less than the bytes that it held before without these."""
         fewer = draft.exact_cost.peak_bytes - total - peak
         other = next(_proposal(draft, every, excess - fewer), None) if fewer > 0 else None
         return None if other is None or other.key == key else other

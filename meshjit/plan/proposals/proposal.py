@@ -22,7 +22,7 @@ class Proposal:
     saves_bytes: whether it is for the sake of bytes on the wire: the other plan has to halve the time.
     once: whether it need not be tried again where the Program is written in another way.
     more: what to propose on top before the plans are compared, where one step alone need not pay.
-    less: what to propose instead where the plan that followed holds so many bytes, fewer than was supposed.
+    less: given the bytes that the plan that followed holds, what to propose instead if these are fewer than was supposed.
     """
 
     kind: str
