@@ -103,8 +103,9 @@ def between(table: Any, rows: Any, columns: Any) -> Any:
 
 
 def long_dims(shape: Sequence[int]) -> list[int]:
-    """The dims that can be spread: those with more than one element."""
-    return [d for d, extent in enumerate(shape) if extent > 1]
+    """The dims that can be spread, all but those of one element. Of an empty value each message costs its start alone, so those of
+    none count, too."""
+    return [d for d, extent in enumerate(shape) if extent != 1]
 
 
 def along(placement: Placement, dims: Sequence[int]) -> Placement:

@@ -81,6 +81,19 @@ def test_dims_of_one_element_are_nothing() -> None:
     assert np.isnan(distances.seconds((8, 1, 8), 4.0, spread, long)).all()
 
 
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0, 8), (0,)], ids=str)
+def test_walks_of_nothing_take_what_it_takes_to_start(shape: tuple[int, ...]) -> None:
+    """An empty value's bound was that of the value without its empty dims, which has bytes."""
+    for mesh in MESHES[:2]:
+        topology = target_of(mesh).topology
+        homes = placements([8 for _ in shape], mesh)
+        others = [p for p in homes if not p.partial]
+        table = Distances(mesh, topology).seconds(shape, 4.0, homes, others)
+        assert table is not None
+        for (i, home), (j, other) in itertools.product(enumerate(homes), enumerate(others)):
+            assert table[i, j] <= plan_reshard(shape, 4.0, home, other, mesh, topology).seconds * EQUAL, (home, other)
+
+
 def test_too_many_states_are_not_gone_through() -> None:
     mesh = AbstractMesh((8, 4), ("x", "y"))
     there = [Placement(((), ()))]

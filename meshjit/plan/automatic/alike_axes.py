@@ -173,7 +173,7 @@ class AlikeFloors(Floors):
     def _counts(self, shape: Sequence[int], placement: Placement) -> Placement:
         """The same for placements of the same counts, axes that leave devices idle aside; of the long dims."""
         pairs = zip(shape, placement.dims, strict=True)
-        dims = tuple([self._used(extent, axes) for extent, axes in pairs if extent > 1])
+        dims = tuple([self._used(extent, axes) for extent, axes in pairs if extent != 1])
         return self.machine.normal(of_any_sum(Placement(dims, placement.partial)))
 
     def _used(self, extent: int, axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
