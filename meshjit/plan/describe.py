@@ -5,6 +5,7 @@ Nothing here runs until somebody asks for `Plan.decisions`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -42,6 +43,8 @@ class _Description:
         self.flat, self.propagated = facts.flat, facts.propagated
         self.annotations = facts.annotations
         self.names = names_of(plan.program)
+        self.inputs = frozenset(plan.program.inputs)
+        self.seed_text = functools.cache(self._seed_text)
         self.values = {number: var for var, number in facts.flat.numbers.items()}
         self.makers = {v: e for part in programs_in(plan.program) for e in part.eqns for v in e.outputs}
         self.events: dict[Eqn | None, list[Event]] = {}
@@ -92,11 +95,12 @@ class _Description:
     def reason(self, number: int, dim: int, axis: AxisRef) -> str:
         origin = self.propagated.origins.get((number, dim, axis))
         if origin is None:
-            whom = "this value" if self.values[number] in self.plan.program.inputs else "this equation"
+            whom = "this value" if self.values[number] in self.inputs else "this equation"
             return f"{axis} on dim {dim}: chosen for {whom}"
-        seed, is_own = self.values[origin.seed], origin.seed == number
-        text = seed_text(self.plan, self.annotations, self.names, self.makers, seed, is_own)
-        return f"{axis} on dim {dim}: {text}{self.way(origin)}"
+        return f"{axis} on dim {dim}: {self.seed_text(origin.seed, origin.seed == number)}{self.way(origin)}"
+
+    def _seed_text(self, number: int, is_own: bool) -> str:
+        return seed_text(self.plan, self.annotations, self.names, self.makers, self.values[number], is_own)
 
     def way(self, origin: Origin) -> str:
         """The last equation on the way; those before it are on the way to its operands."""

@@ -36,9 +36,13 @@ def rewritten(program: Program, machine: Machine) -> Iterator[tuple[tuple[str, .
     for way, write in WAYS.items():
         for ways, before in [*known]:
             after = write(before, machine)
-            if after is not before and all(str(after) != str(other) for _, other in known):
+            if after is not before and not any(_is_same(after, other) for _, other in known):
                 known.append(((*ways, way), after))
                 yield known[-1]
+
+
+def _is_same(a: Program, b: Program) -> bool:
+    return len(a.eqns) == len(b.eqns) and str(a) == str(b)
 
 
 def text_of(way: str) -> str:
