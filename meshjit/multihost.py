@@ -44,7 +44,8 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """NumPy arrays of what every process has, in the order of their ranks.
 
     A leaf [a, b] of each process becomes [processes, a, b], or [processes · a, b] with `tiled`. A global Array (only with
-    `tiled`) becomes its whole value. Raises DivergenceError on every process where shapes or dtypes differ."""
+    `tiled`) becomes its whole value, also where its devices are those of some processes alone. Raises DivergenceError on every
+    process where shapes or dtypes differ, or where a leaf is an array of one process for that and a global one for others."""
     flat, structure = tree.flatten(in_tree)
     for leaf in flat:
         if _is_global(leaf) and not tiled:
@@ -52,7 +53,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
                 f"process_allgather: {leaf.type} is an array of all processes already\n  fix: tiled=True gives its whole value"
             )
     values = [leaf if _is_global(leaf) else _host(leaf) for leaf in flat]
-    agree("process_allgather", "\n".join(_type_text(value) for value in values), what="gather in")
+    agree("process_allgather", "\n".join(_leaf_text(value) for value in values), what="gather in")
     return tree.unflatten(structure, [_whole(value) if _is_global(value) else _gathered(value, tiled) for value in values])
 
 
@@ -183,6 +184,17 @@ def _type_text(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}"
 
 
+def _leaf_text(leaf: Any) -> str:
+    if not _is_global(leaf):
+        return _type_text(leaf)
+    return f"{_type_text(leaf)} on devices of {' and '.join(f'process {rank}' for rank in _owners(leaf))}, a global array"
+
+
+def _owners(x: Array) -> list[int]:
+    """The processes whose devices hold it."""
+    return sorted({device.process_index for device in x.sharding.device_set})
+
+
 def _content(value: np.ndarray[Any, Any]) -> str:
     digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
     shown = ", ".join(map(str, value.reshape(-1)[:_SHOWN].tolist())) + (", …" if value.size > _SHOWN else "")
@@ -196,8 +208,13 @@ def _processes() -> Mesh:
 
 
 def _whole(x: Any) -> np.ndarray[Any, Any]:
+    """Of a global Array; the first of its processes sends it to those that have nothing of it."""
     assert isinstance(x.sharding, NamedSharding)
-    return np.asarray(device_put(x, NamedSharding(x.sharding.mesh, PartitionSpec())).addressable_shards[0].data)
+    owners, rank = _owners(x), client.process_index()
+    value = np.zeros(x.shape, x.dtype)
+    if rank in owners:
+        value = np.asarray(device_put(x, NamedSharding(x.sharding.mesh, PartitionSpec())).addressable_shards[0].data)
+    return value if len(owners) == client.process_count() else _sent(value, rank == owners[0])
 
 
 def _gathered(value: np.ndarray[Any, Any], tiled: bool) -> np.ndarray[Any, Any]:

@@ -103,8 +103,8 @@ def between(table: Any, rows: Any, columns: Any) -> Any:
 
 
 def long_dims(shape: Sequence[int]) -> list[int]:
-    """The dims that can be spread, all but those of one element. Of an empty value each message costs its start alone, so those of
-    none count, too."""
+    """The dims that can be spread, all but those of one element. Those of none count: to send an empty value costs what it takes
+    to start."""
     return [d for d, extent in enumerate(shape) if extent != 1]
 
 

@@ -74,6 +74,27 @@ def test_two_processes(tmp_path: Path) -> None:
     assert "\"barrier('late')\": process 1 did not come within " in first[11]
 
 
+ELSEWHERE = """
+import meshjit as mj
+from meshjit import multihost as mh
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+for owners in ((1, 2), (0, 2), (1,)):
+    mesh = Mesh(np.array([d for d in mj.devices() if d.process_index in owners]), ("x",))
+    x = mj.make_array_from_callback((5,), NamedSharding(mesh, P("x")), lambda at: np.arange(5.0)[at], dtype=np.float32)
+    try: say(mh.process_allgather({"x": x, "rank": np.array([rank])}, tiled=True))
+    except mh.DivergenceError as error: say(*str(error).splitlines()[:9])
+"""
+
+
+def test_arrays_of_some_processes_are_gathered_on_all(tmp_path: Path) -> None:
+    """Who had nothing of them met an IndexError. An array of one process alone is that one's own, and global for others."""
+    for process in side_by_side(tmp_path, ELSEWHERE, 3):
+        assert len(process.said) == 3, (process.error, process.said)
+        assert process.said[0] == process.said[1]
+        assert process.said[0] == "{'rank': array([0, 1, 2], dtype=int32), 'x': array([0., 1., 2., 3., 4.], dtype=float32)}"
+        assert "-float32[5] on devices of process 1, a global array" in process.said[2] and "+float32[5]" in process.said[2]
+
+
 def test_alone_as_jax_answers() -> None:
     gather = multihost_utils.process_allgather
     values: list[Any] = [gather(np.arange(3)), gather(np.arange(3), tiled=True), gather(np.float32(2)), gather(np.float32(2), tiled=True)]
