@@ -159,6 +159,10 @@ class AlikeFloors(Floors):
         rows, columns = (np.array([numbers.get(self._counts(type.shape, p), MISSING) for p in side]) for side in (homes, others))
         return between(table, rows, columns)
 
+    def _uneven(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement], distances: Table) -> Table:
+        """The shortest of several ways may bring less than a device lacks where it ends."""
+        return np.maximum(self.by_elements(type, homes, others), distances)
+
     def _least(self, shape: Sequence[int], itemsize: int) -> tuple[Mapping[Placement, int], Table] | None:
         every = self.distances.every(shape, itemsize)
         if every is None:

@@ -62,10 +62,19 @@ class Floors:
         """By home and other placement, at least what it costs to have the value there, too."""
         can_walk = self.has_walks and not any(other.partial for other in others)
         distances = self._distances(type, homes, others) if can_walk else None
-        if distances is not None and self.distances.is_even(type.shape) and not np.isnan(distances).any():
-            return distances
-        elements = self.by_elements(type, homes, others)
-        return elements if distances is None else np.fmax(elements, distances)
+        if distances is None:
+            return self.by_elements(type, homes, others)
+        if np.isnan(distances).any():
+            return np.fmax(self.by_elements(type, homes, others), distances)
+        return distances if self.distances.is_even(type.shape) else self._uneven(type, homes, others, distances)
+
+    def _uneven(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement], distances: Table) -> Table:
+        """The same of a value whose shards are not even, by the shortest ways. These bring what devices lack, whatever they pass;
+        but of a sum, which is scattered in blocks of one size, only what it has itself counts in them."""
+        sums = [i for i, home in enumerate(homes) if home.partial]
+        if sums:
+            distances[sums] = np.maximum(distances[sums], self._of_sums(type, [homes[i] for i in sums], others))
+        return distances
 
     def _distances(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table | None:
         return self.distances.seconds(type.shape, type.dtype.itemsize, homes, others)
