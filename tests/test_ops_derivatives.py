@@ -32,7 +32,7 @@ from tests.tools.op_harness import (
 STEP = 1e-6
 ROUNDED = {"reduce_precision": "its tangents are rounded as its values are, so differences see steps"}
 IMPLICIT = {"random_gamma": "by its law, at a fixed probability, not along the draws: test_random_distributions"}
-STOPPED = {"stop_gradient": "its tangent is zero because it says so"}
+STOPPED = {name: "its tangent is zero because it says so" for name in ("stop_gradient", "stop_cotangent")}
 
 
 def double_samples(op: Op) -> list[Sample]:

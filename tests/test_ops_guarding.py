@@ -60,6 +60,37 @@ def test_so_they_are_on_a_mesh(specs: tuple[P, P], alone: tuple[Any, Any]) -> No
         np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_batched_branches_of_tangents_have_transposes() -> None:
+    """As rules of custom_jvp have them. JAX 0.10.2 has none."""
+    x = np.arange(4, dtype=np.float32)
+
+    def chosen(t: Any) -> Any:
+        branches = [lambda t: 2 * t, lambda t: t / np.float32(0), lambda t: 3 * t]
+        return mj.vmap(lambda i, t: lax.switch(i, branches, t))(np.array([0, 2, 0, 2], np.int32), t)
+
+    square = mj.custom_jvp(lambda x: x * x)
+    square.defjvp(lambda values, tangents: (square(*values), chosen(*tangents)))
+    factors = [2, 3, 2, 3]
+    assert mj.linear_transpose(chosen, x)(x)[0].tolist() == (factors * x).tolist()
+    for slope in (mj.grad(lambda x: square(x).sum()), mj.jit(mj.grad(lambda x: square(x).sum()))):
+        assert slope(x).tolist() == factors
+    assert mj.jacfwd(square)(x).tolist() == mj.jacrev(square)(x).tolist() == np.diag(factors).tolist()
+    mesh = Mesh(np.array(mj.devices()[:3]), ("x",))
+    placed = mj.device_put(x, NamedSharding(mesh, P("x")))
+    assert mj.jit(mj.grad(lambda x: square(x).sum()))(placed).tolist() == factors
+    piece = lambda t: mnp.piecewise(t, [mnp.array([True, False, True, False])], [lambda t: 2 * t, lambda t: 3 * t])  # noqa: E731
+    assert mj.linear_transpose(piece, x)(x)[0].tolist() == (factors * x).tolist()
+
+
+def test_a_tangent_that_is_stopped_has_no_cotangent() -> None:
+    with pytest.raises(NotImplementedError) as error:
+        mj.linear_transpose(lax.stop_gradient, X)(X)
+    assert str(error.value) == (
+        "stop_gradient has no transpose rule: a tangent goes through it, which would have no cotangent\n"
+        "  fix: in a rule for tangents, stop_gradient of values alone"
+    )
+
+
 def test_no_members_and_one_branch_have_derivatives() -> None:
     assert mj.grad(total)(X[:0], W).shape == (0, 6)
     slope = mj.grad(lambda xs: mj.vmap(lambda x, i: lax.switch(i, [mnp.sin], x))(xs, np.zeros(3, np.int32)).sum())

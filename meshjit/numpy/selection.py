@@ -80,7 +80,7 @@ def _piece(functions: Sequence[Any], args: Sequence[Any], kw: dict[str, Any], x:
     result = None
     for i, function in enumerate(functions):
         here = ufuncs.equal(choice, i)
-        guarded = ufuncs.where(here, x, bind(ops("stop_gradient"), x))
+        guarded = ufuncs.where(here, x, bind(ops("stop_cotangent"), x))
         own = function(guarded, *args, **kw) if callable(function) else function
         if shape_of(own):
             raise TypeError(f"piecewise: a piece is one number, not {shape_of(own)}\n  at {line_of(user_source())}")

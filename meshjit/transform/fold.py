@@ -136,6 +136,7 @@ _IDENTITIES: dict[str, Callable[[Eqn, Constants], Var | None]] = {
     "reverse": _first_if(lambda eqn: all(eqn.outputs[0].shape[d] == 1 for d in eqn.params["dimensions"])),
     "reduce_window": _first_if(lambda eqn: _sees_itself(eqn.params)),
     "integer_pow": _first_if(lambda eqn: eqn.params["exponent"] == 1),
+    "stop_cotangent": _first_if(lambda eqn: True),
     "stop_gradient": _first_if(lambda eqn: True),
     "select": lambda eqn, values: eqn.inputs[1] if eqn.inputs[1] is eqn.inputs[2] else None,
     "multiply": _beside(1, 0, 1),

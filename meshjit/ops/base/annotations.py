@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.batching import align_to_first
@@ -115,9 +115,24 @@ leave_unreduced = Op(
 )
 
 
-# -- stop_gradient, copy
+# -- stop_gradient, stop_cotangent, copy
 
-stop_gradient = elementwise("stop_gradient", _itself, linear=((0,),), stops=True, widen=False, **_SAME)
+_TANGENT: Absent = Absent(
+    "a tangent goes through it, which would have no cotangent\n  fix: in a rule for tangents, stop_gradient of values alone"
+)
+
+stop_gradient = elementwise("stop_gradient", _itself, linear=((0,),), stops=True, transpose=_TANGENT, widen=False, **_SAME)
+
+# The same where the operand may be a tangent itself, whose cotangent goes another way: beside a select of it, see `guarding.py`.
+stop_cotangent = elementwise(
+    "stop_cotangent",
+    _itself,
+    linear=((0,),),
+    stops=True,
+    transpose=lambda cts, operands, in_types, params: [None],
+    widen=False,
+    **_SAME,
+)
 
 copy = elementwise(
     "copy",

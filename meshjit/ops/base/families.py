@@ -171,7 +171,7 @@ def elementwise(
         keeps_sums=keeps_sums,
         stops=stops,
         jvp=jvp or Absent(NO_GRADIENT),
-        transpose=transpose or Absent("the op is linear in none of its operands"),
+        transpose=Absent("the op is linear in none of its operands") if transpose is None else transpose,
         memory=memory,
         few_bits=few_bits,
     )

@@ -18,7 +18,7 @@ import numpy as np
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import depending
 from meshjit.core.types import TensorType, is_inexact
-from meshjit.ops.base.annotations import stop_gradient
+from meshjit.ops.base.annotations import stop_cotangent
 from meshjit.ops.base.comparison import masked, select
 from meshjit.ops.base.constants import spread
 
@@ -72,4 +72,4 @@ def _linear_group(eqn: Eqn, own: set[Var], shared: set[Var]) -> Sequence[int] | 
 
 def _shielded(flag: Var, var: Var) -> Var:
     """The value itself, through which derivatives pass where the flag is set."""
-    return select(spread(flag, var.shape), var, stop_gradient(var)) if is_inexact(var.dtype) else var
+    return select(spread(flag, var.shape), var, stop_cotangent(var)) if is_inexact(var.dtype) else var
