@@ -98,6 +98,22 @@ def test_one_member_after_the_other() -> None:
     assert "scan" in text
 
 
+def test_batches_of_batches_whose_members_have_numbers() -> None:
+    """A rule that has loops of functions with rules reads no number of a member, though it could."""
+    twice = sequential_vmap(lambda v: 2 * v)
+    held = custom_vmap(lambda v: v)
+    held.def_vmap(lambda size, batched, v: (mj.vmap(twice)(v) + mj.lax.map(twice, v), True))
+    counted = sequential_vmap(lambda v: v + mj.lax.axis_index("i"))
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for run in (lambda f: f, mj.jit):
+        close(run(mj.vmap(mj.vmap(twice), axis_name="i"))(x), 2 * x)
+        close(run(mj.vmap(lambda row: mj.lax.map(twice, row), axis_name="i"))(x), 2 * x)
+        close(run(mj.vmap(mj.vmap(held), axis_name="i"))(x), 4 * x)
+        close(mj.grad(lambda x, run=run: run(mj.vmap(mj.vmap(twice), axis_name="i"))(x).sum())(x), np.full((3, 2), 2.0))
+    with pytest.raises(ValueError, match="says nothing of values that the function closes over"):
+        mj.vmap(mj.vmap(counted), axis_name="i")(x)
+
+
 @pytest.mark.parametrize(
     ("rule", "kind", "words"),
     [

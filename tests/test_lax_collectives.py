@@ -163,6 +163,25 @@ def test_spmd_axis_name() -> None:
     assert mj.jit(loop)(CUBE).sharding.is_equivalent_to(on("x", "y"), 3)
 
 
+def test_what_members_share_is_pinned_over_the_axis_that_they_are_spread_over() -> None:
+    """Weights, as FSDP has them: no dim of theirs is a batch's."""
+    x, w = CUBE[:, :4, 0] / 99, mnp.asarray(CUBE[:, :4, 1]) / 99
+
+    def member(v: Any, w: Any) -> Any:
+        return mnp.tanh(v @ lax.with_sharding_constraint(w, on("x")))
+
+    def looped(v: Any, w: Any) -> Any:
+        return lax.scan(lambda c, _: (lax.with_sharding_constraint(c, on("x")) * 2, None), w, None, length=2)[0][0] + v
+
+    for f in (member, looped):
+        batched = mj.vmap(f, (0, None), spmd_axis_name="x")
+        alone = np.stack([np.asarray(f(v, w)) for v in x])
+        for run in (batched, mj.jit(batched)):
+            np.testing.assert_allclose(run(x, w), alone, rtol=1e-5)
+    slope = mj.jit(mj.grad(lambda w: mj.vmap(member, (0, None), spmd_axis_name="x")(x, w).sum()))(w)
+    np.testing.assert_allclose(slope, sum(np.asarray(mj.grad(lambda w, v=v: member(v, w).sum())(w)) for v in x), rtol=1e-5)
+
+
 ERRORS: dict[str, tuple[type[Exception], Callable[[], Any], str]] = {
     "outside": (
         NameError,

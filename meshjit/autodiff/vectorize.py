@@ -13,9 +13,7 @@ from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.autodiff.vmappable import RULES, OwnResult, check_arrays, has_own, of_parts
-from meshjit.core.program import Program
 from meshjit.core.ref import Ref
-from meshjit.core.region import programs_of
 from meshjit.core.types import TensorType
 from meshjit.numpy.promote import normal_axis
 from meshjit.trace import Argument, Traced, argument_of, line_of, user_source
@@ -26,8 +24,7 @@ from meshjit.trace.refs import borrowed, check_distinct, content_of, is_slot, le
 from meshjit.transform.batch import batch
 from meshjit.tree_views import hidden_dims
 from meshjit.trees import USERS, WORDS as tree
-from sharding.axes import name_of
-from sharding.spec import PartitionSpec, ShardingError
+from sharding.spec import ShardingError
 
 
 def vmap(
@@ -106,7 +103,7 @@ def vmap(
         unknown, flat = [None] * len(members), tree.structure(((0,) * len(members), {}))
         traced = trace_flat(of_members, members, unknown, flat, function_name(fun), names_by_id)
         if spmd_axis_name is not None and traced.mesh is not None:
-            _check_spread(spmd_axis_name, traced.mesh, traced.program)
+            _check_axes(spmd_axis_name, traced.mesh)
         _check_own_refs(traced)
         places = [*dims, *[None] * len(traced.captured)]
         names = tree.names_in(traced.out_tree, "out_axes")
@@ -185,32 +182,13 @@ def _is_axes(name: Any) -> bool:
     return isinstance(name, str) or (isinstance(name, tuple) and all(isinstance(n, str) for n in name))
 
 
-def _check_spread(name: str | tuple[str, ...], mesh: Any, program: Program) -> None:
-    """ShardingError where the batch's axes are none of the mesh's, or a constraint on a member uses one already."""
-    names = (name,) if isinstance(name, str) else name
-    for axis in names:
+def _check_axes(name: str | tuple[str, ...], mesh: Any) -> None:
+    """ShardingError where the batch's axes are none of the mesh's."""
+    for axis in (name,) if isinstance(name, str) else name:
         if axis not in mesh.axis_names:
             raise ShardingError(
                 f"vmap: spmd_axis_name has {axis!r}, but the constraints inside are on {mesh}\n  fix: one of {mesh.axis_names}"
             )
-    for eqn in program.eqns:
-        spec = eqn.op.seed(eqn.params) if eqn.op.seed is not None else ()
-        used = {name for entry in spec for name in _names_of(entry)}
-        twice = next((axis for axis in names if axis in used), None)
-        if twice is not None:
-            raise ShardingError(
-                f"vmap: spmd_axis_name spreads the batch over {twice!r}, which the constraint {spec} at {line_of(eqn.source)}"
-                " uses for a member's dim\n  fix: leave it out of one of them; a mesh axis shards one dim of a value"
-            )
-        for nested in programs_of(eqn.params):
-            _check_spread(name, mesh, nested)
-
-
-def _names_of(entry: Any) -> list[str]:
-    """The mesh axes in one entry of a spec."""
-    if entry is None or entry is PartitionSpec.UNCONSTRAINED:
-        return []
-    return [name_of(ref) for ref in (entry if isinstance(entry, tuple) else (entry,))]
 
 
 def _argument_axes(in_axes: Any, args: tuple[Any, ...]) -> list[int | None]:

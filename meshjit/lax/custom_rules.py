@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.attached import Attached
-from meshjit.core.effects import is_pure
-from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.needed import needed_by
+from meshjit.core.program import Builder, Program, Var
 from meshjit.core.ref import Ref
 from meshjit.core.region import Rule
 from meshjit.core.types import TensorType, is_inexact
@@ -167,7 +167,7 @@ class CustomCall:
 
     def require_arguments_only(self, program: Program, flags: Sequence[bool], kind: str) -> None:
         """A rule's Program may not compute with a closed value that has a tangent; `flags` say which operands have."""
-        computed_with = _needed(program)
+        computed_with = needed_by(program.with_outputs([v for v in program.outputs if v not in program.inputs]))
         if any(flag and v in computed_with for v, flag in zip(program.inputs, flags[: len(self.closed)], strict=False)):
             raise closed_over(kind, self.name)
 
@@ -178,21 +178,6 @@ class CustomCall:
     @property
     def out_types(self) -> Sequence[TensorType]:
         return self.traced.program.output_types
-
-
-def _needed(program: Program) -> set[Var]:
-    """The values that the Program's outputs are computed with, but for outputs that are inputs as they are."""
-    needed = {v for v in program.outputs if v not in program.inputs}
-    for eqn in reversed(program.eqns):
-        if needed & set(eqn.outputs) or not is_pure(eqn):
-            needed |= set(_read(eqn))
-    return needed
-
-
-def _read(eqn: Eqn) -> Sequence[Var]:
-    """The operands but for those that only rules may use, which were not asked for."""
-    consts, closed = eqn.params.get("consts", 0), eqn.params.get("closed", 0)
-    return (*eqn.inputs[:consts], *eqn.inputs[max(consts, closed) :])
 
 
 def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rules: Iterable[Function]) -> CustomCall | None:

@@ -10,6 +10,9 @@ from meshjit.core.effects import Effect, effect_of
 from meshjit.core.once import once_per_program
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.ops.base.batching import insert, move
+from meshjit.trace.source import line_of
+from sharding.axes import AxisRef, name_of
+from sharding.spec import ShardingError, entry_axes
 
 
 def batch(
@@ -67,8 +70,23 @@ def _batched_eqn(builder: Builder, eqn: Eqn, operands: list[Var], dims: list[int
     if effect_of(eqn) == Effect.IO | Effect.ORDERED:
         at = f" at {eqn.source}" if eqn.source else ""
         raise ValueError(f"vmap of {eqn.op.name}{at}: it is ordered, and the members of a batch have no order")
-    params = {**eqn.params, "spread": spread} if eqn.op.seed is not None and spread is not None else eqn.params
-    return eqn.op.batch(operands, dims, params)
+    if eqn.op.seed is None or spread is None:
+        return eqn.op.batch(operands, dims, eqn.params)
+    _check_free(eqn, entry_axes(spread))
+    return eqn.op.batch(operands, dims, {**eqn.params, "spread": spread})
+
+
+def _check_free(eqn: Eqn, axes: Sequence[AxisRef]) -> None:
+    """ShardingError where the spec for a member has one of the axes that members are spread over."""
+    assert eqn.op.seed is not None
+    spec = eqn.op.seed(eqn.params)
+    used = {name_of(axis) for entry in spec for axis in entry_axes(entry)}
+    twice = next((axis for axis in map(name_of, axes) if axis in used), None)
+    if twice is not None:
+        raise ShardingError(
+            f"vmap: spmd_axis_name spreads the batch over {twice!r}, which the constraint {spec} at {line_of(eqn.source)}"
+            " uses for a member's dim\n  fix: leave it out of one of them; a mesh axis shards one dim of a value"
+        )
 
 
 def _placed(var: Var, dim: int | None, target: int | None, size: int, name: str) -> Var:

@@ -679,6 +679,7 @@ def drawn_by(jax: Any, seed: int) -> Drawn:
 FAULTS = (  # of JAX 0.10.2
     "should match the aval mesh",  # it traces a rule outside of the code for single devices that asks it
     "has no attribute accum", "Expected cotangent type",  # refs in branches and loops, backwards
+    "too many values to unpack (expected 0)",  # checkify of a checkpoint with a policy
 )  # fmt: skip
 Summary = list[list[Any]] | str
 

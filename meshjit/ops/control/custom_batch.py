@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meshjit.core.evaluate import evaluated
+from meshjit.core.needed import needed_by
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Rule
@@ -34,8 +35,8 @@ def _batch(operands: Sequence[Var], dims: Dims, params: Params, batched: Batch) 
 
     def rule(size: int, flags: Flags) -> tuple[Program, Flags]:
         program, out_flags = params["rule"](size, flags)
-        read = {v for eqn in program.eqns for v in eqn.inputs} | set(program.outputs)
-        if any(program.inputs[i] in read for i in apart):
+        needed = needed_by(program)
+        if any(program.inputs[i] in needed for i in apart):
             raise _closed_over(params)
         return program, out_flags
 
