@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -139,13 +139,17 @@ class Counts(Plans):
                 yield {room: tuple(axes) for room, axes in held.items()}
 
 
+# By shape and bytes of an element: numbers of placements, and by two of these the seconds of the shortest way.
+AlikeWays: TypeAlias = dict[object, tuple[Mapping[Placement, int], Table] | None]
+
+
 class AlikeFloors(Floors):
     """Blocks lie in one another, as far as their extents let them. A way between two placements takes at least what the shortest
     one does of those between any two with the same counts."""
 
     def __init__(self, machine: AlikeAxes) -> None:
         super().__init__(machine)
-        self.least: dict[object, tuple[Mapping[Placement, int], Table] | None] = {}  # by shape and bytes of an element
+        self.least: AlikeWays = {}
 
     def _distances(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table | None:
         dims = long_dims(type.shape)

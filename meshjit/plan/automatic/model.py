@@ -29,12 +29,14 @@ from meshjit.core.rules import rule_of
 from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.decisions import Decision, Demands, Effects, Kind, Value
 from meshjit.plan.automatic.domain import Domain, Everything
+from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.layers import alike_equations, alike_inputs, separate_parts
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.spreads import rooms_of
-from meshjit.plan.automatic.tables import Tables
+from meshjit.plan.automatic.tables import MOST_ENTRIES, Tables
 from meshjit.plan.automatic.versions import Pin, VersionPrices, pin_of
+from meshjit.plan.automatic.width import least_entries
 from meshjit.plan.cost import Machine
 from meshjit.plan.graph import Annotations, Flattened
 from meshjit.plan.uses import Uses
@@ -73,6 +75,7 @@ class Model:
         self.repeated: dict[object, Decision] = {}  # by kind of repeat and position in it
         self.kinds: dict[object, Kind] = {}  # likewise
         self.choices: dict[object, tuple[list[EquationPlan], list[EquationPlan]]] = {}
+        self.counts: dict[object, int] = {}  # of an equation's plans
         self.effects: dict[object, Effects] = {}  # by equation and list of plans
         self.places = 1
         self.at = -1  # the number of the equation in its Program
@@ -81,6 +84,8 @@ class Model:
         self.made_anywhere: dict[Var, tuple[Decision, Demands] | None] = {}  # values made of nothing, with their first reader
         self.pooled = alike_inputs(program, annotations, alike_equations(program))
         prices = VersionPrices(machine, program, estimates, self.domain.prices)
+        if bounds is not None and least_entries(program, self._count_placements, self._count_plans) > MOST_ENTRIES:
+            raise TooWide("tables of too many entries")
         rents = Counter([*range(len(program.inputs)), *ties.values()])
         inputs = [self._input(i, rents[i]) for i in range(len(program.inputs))]
         for var, home in zip(program.inputs, inputs, strict=True):
@@ -95,6 +100,16 @@ class Model:
             self.outputs.append(decision)
         self.tables.decisions(self.decisions, self.kinds, machine)
         self.tables.values(self.values)
+
+    def _count_placements(self, var: Var) -> int:
+        return len(self.domain.placements(var))
+
+    def _count_plans(self, eqn: Eqn) -> int:
+        """Without those through which partial sums flow."""
+        key = self.domain.alike(eqn)
+        if key not in self.counts:
+            self.counts[key] = len(self._allowed(eqn))
+        return self.counts[key]
 
     def key(self, choices: Mapping[int, int] | Sequence[int]) -> tuple[int, ...]:
         """The same for choices that lead to the same plan."""

@@ -17,9 +17,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from meshjit.core.target import Target
-from meshjit.plan.automatic.alike_axes import AlikeAxes, AlikeFloors, Counts, Sharing
+from meshjit.plan.automatic.alike_axes import AlikeAxes, AlikeFloors, AlikeWays, Counts, Sharing
 from meshjit.plan.automatic.domain import Domain
 from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.floors import Floors
@@ -30,6 +31,7 @@ from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import Annotations, programs_in
 from sharding.axes import name_of
+from sharding.distances import Distances
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec, placement_of
 from sharding.topology import Topology
@@ -76,7 +78,8 @@ def _proved(
     attempt: Callable[[Model, Sequence[int]], object] | None = None,
 ) -> float:
     """The bound of a proof on a machine; 0 where it would be too large."""
-    floors = AlikeFloors(machine) if isinstance(machine, AlikeAxes) else Floors(machine, not isinstance(machine, Sharing))
+    is_alike = isinstance(machine, AlikeAxes)
+    floors = _alike_floors(draft, machine) if is_alike else Floors(machine, not isinstance(machine, Sharing))
     prices = PriceList(machine, stays=isinstance(machine, Sharing), floors=floors)
     try:
         model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices)
@@ -88,6 +91,16 @@ def _proved(
         for choices in proof.suggested():
             attempt(model, choices)
     return min(upper, proof.bound)
+
+
+_WAYS: Final = WeakKeyDictionary[Machine, "tuple[Distances, AlikeWays]"]()
+
+
+def _alike_floors(draft: Draft, machine: AlikeAxes) -> AlikeFloors:
+    """Shortest ways are the same for all that is planned on the draft's machine, such as one Program written in several ways."""
+    floors = AlikeFloors(machine)
+    floors.distances, floors.least = _WAYS.setdefault(draft.machine, (floors.distances, floors.least))
+    return floors
 
 
 def with_alike_axes(machine: Machine) -> AlikeAxes:

@@ -39,6 +39,7 @@ from meshjit.plan.draft import Draft, first_draft
 
 LEFT: Final = 1 << 21  # entries of a table of the elimination of choices without rent
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
+NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
 
 
 class Search(Made):
@@ -155,10 +156,12 @@ class Search(Made):
         if self.proof is not None:
             bound, self.is_complete = self._proved(self.proof)
             self.bound = max(self.bound, bound)
-        if self.proof is not None and self.most > NEAR * self.bound:
-            self._descend()
-        if self.begins_relaxed and self.best is not None:
+        is_relaxed = self.begins_relaxed and self.best is not None
+        if is_relaxed:
             self.bound = max(self.bound, self._relaxed())
+        is_near = self.is_complete or self.most <= (NEAR_RELAXED if is_relaxed else NEAR) * self.bound
+        if not is_near and (self.proof is not None or not self.later):
+            self._descend()
 
     def settle(self) -> Candidate:
         """The fastest plan, as proposals improve it."""
@@ -282,7 +285,8 @@ class Search(Made):
     def _relaxed(self) -> float:
         """A bound where axes are alike, and the plans that are best there."""
         assert self.best is not None
-        return bound_on(self.draft, self.ties, self.best.seconds, self.later, self.deadline, self.attempt)
+        effort = self.later or self.effort
+        return bound_on(self.draft, self.ties, self.best.seconds, effort, self.deadline, self.attempt)
 
     def _proved_later(self, best: Candidate, known: float) -> Callable[[], float] | None:
         """What bounds the seconds of all plans, where the search was too long for a proof."""
@@ -322,5 +326,6 @@ class Search(Made):
     @property
     def begins_relaxed(self) -> bool:
         """Whether the bound of a relaxed problem is sought at once: on many axes it finds better plans than descents do, which go
-        along one at a time."""
-        return self.later > 0 and len(self.machine.mesh.axis_names) > KEPT
+        along one at a time. Of Programs that are not long it is where all that can be chosen is too much for a proof."""
+        is_sought = self.later > 0 or (self.effort > 0 and not self.is_complete and self.proof is None)
+        return is_sought and len(self.machine.mesh.axis_names) > KEPT

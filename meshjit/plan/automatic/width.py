@@ -1,0 +1,39 @@
+"""How large the tables of a Model would be at least, before anything is priced.
+
+On three axes and more an equation may be spread in hundreds of ways, and what two readers ask of a value is a table over three
+decisions. To find out that these are too many, once most equations were priced, takes longer than what is done instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.plan.automatic.layers import alike_equations, separate_parts
+
+Maker = tuple[object, int]  # the same for one decision; of how many choices
+READERS: Final = 2  # at most, that share a table with the maker
+
+
+def least_entries(program: Program, placements: Callable[[Var], int], plans: Callable[[Eqn], int]) -> int:
+    """Of the tables between makers and readers, by how many placements an input has, and plans an equation. Not counted are what
+    loops hold, and what ops ask for that have a rule of their own: they may ask for several placements."""
+    layers, apart = alike_equations(program), separate_parts(program)
+    makers: dict[Var, Maker] = {v: ((-1, i), placements(v)) for i, v in enumerate(program.inputs)}
+    readers: dict[Var, list[Maker]] = {}
+    for at, eqn in enumerate(program.eqns):
+        if eqn.op.regions is None and at not in apart and eqn.outputs:
+            decision = layers.get(at, (at, 0)), plans(eqn)
+            makers.update(dict.fromkeys(eqn.outputs, decision))
+            for var in eqn.inputs if eqn.op.partition is None and eqn.op.pinned is None else ():
+                readers.setdefault(var, []).append(decision)
+    counts = Counter([v for eqn in program.eqns for v in eqn.inputs] + list(program.outputs))
+    tables: dict[object, int] = {}
+    for var, reading in readers.items():
+        together = dict([makers[var], *reading]) if var in makers else {}
+        if len(reading) == counts[var] <= READERS and len(together) == len(reading) + 1:
+            tables[frozenset(together)] = math.prod(together.values())
+    return sum(tables.values())
