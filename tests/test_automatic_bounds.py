@@ -267,16 +267,30 @@ def attention(weights: Any, x: Any) -> Any:
     return mnp.mean(mnp.einsum("bhts,bshk->bthk", scores, values) ** 2)
 
 
-def test_on_three_axes_plans_are_sought_and_bounded_where_all_that_can_be_chosen_is_too_much() -> None:
-    """Of the descents the first alone was priced, and the bound was that of the work: plans took up to 13 times what they take now,
-    and were said to be hundreds of times from the optimum."""
-    program = traced(lambda a, b, c, x: mj.grad(attention)((a, b, c), x), ["f32[512, 8, 64]"] * 3 + ["f32[16, 1024, 512]"])
-    mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)
-    search = searched(drafted(program, mesh), effort=limits.EFFORT)
+def language(weights: Any, tokens: Any, labels: Any) -> Any:
+    embedding, w = weights
+    logits = nn.relu(embedding[tokens] @ w) @ embedding.T
+    return -mnp.mean(mnp.take_along_axis(nn.log_softmax(logits), labels[..., None], -1))
+
+
+@pytest.mark.parametrize(
+    ("loss", "weights", "data", "gap"),
+    [
+        (attention, ["f32[512, 8, 64]"] * 3, ["f32[16, 1024, 512]"], 0.01),
+        (language, ["f32[2048, 64]", "f32[64, 64]"], ["i32[8, 64]"] * 2, 0.5),
+    ],
+)
+def test_on_three_axes_plans_are_bounded_where_everything_is_too_much(loss: Any, weights: Any, data: Any, gap: float) -> None:
+    """Where axes are alike. The bound was that of the work, and of the descents the first alone was priced: plans took up to 13 times
+    what they take now, and were said to be hundreds of times from the optimum."""
+    count = len(weights)
+    program = traced(lambda *a: mj.grad(loss)(a[:count], *a[count:]), [*weights, *data])
+    search = searched(drafted(program, AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)), effort=limits.EFFORT)
     optimum = search.plan().optimum
-    assert search.proof is None and next(search.ahead, None) is None, "all descents were priced"
-    assert optimum is not None and optimum.gap is not None and optimum.gap < 0.01
-    assert optimum.seconds <= near_the_best(searched(drafted(program, AbstractMesh((2, 2), ("x", "y"), abstract_device=CHIP))))
+    assert search.proof is None and optimum is not None and optimum.gap is not None and optimum.gap < gap
+    assert optimum.gap < 0.03 or next(search.ahead, None) is None, "all descents were priced"
+    on_two = drafted(program, AbstractMesh((2, 2), ("x", "y"), abstract_device=CHIP))
+    assert optimum.seconds <= near_the_best(searched(on_two))
 
 
 def test_what_is_too_much_is_known_before_anything_is_priced() -> None:
