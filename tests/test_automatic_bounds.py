@@ -30,6 +30,7 @@ from meshjit.targets import target_of
 from sharding.distances import Distances
 from sharding.mesh import AbstractDevice, AbstractMesh
 from sharding.placement import Placement
+from sharding.spec import spec_of
 from tests.tools.every_plan import EQUAL, drafted, searched
 from tests.tools.fuzz import Drawer
 from tests.tools.wire import traced
@@ -291,6 +292,20 @@ def test_on_three_axes_plans_are_bounded_where_everything_is_too_much(loss: Any,
     assert optimum.gap < 0.03 or next(search.ahead, None) is None, "all descents were priced"
     on_two = drafted(program, AbstractMesh((2, 2), ("x", "y"), abstract_device=CHIP))
     assert optimum.seconds <= near_the_best(searched(on_two))
+
+
+def test_what_is_best_where_axes_are_alike_obeys_annotations() -> None:
+    """The relaxed problem has none that name axes, and plans were made of its choices as they are."""
+    program = traced(lambda a, b, c, x: mj.grad(attention)((a, b, c), x), ["f32[512, 8, 64]"] * 3 + ["f32[16, 1024, 512]"])
+    specs = [P("y", None, "z"), P(), None, P(None, ("z", "x"))]
+    draft = drafted(program, AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP), inputs=specs)
+    search, made = searched(draft, effort=limits.EFFORT), list[Any]()
+    attempt = search.attempt
+    search.attempt = lambda *asked: made.append(attempt(*asked)) or made[-1]  # type: ignore[method-assign]
+    made.append(search.plan())
+    for plan in [getattr(each, "plan", each) for each in made]:
+        assert all(spec is None or spec_of(p) == spec for spec, p in zip(specs, plan.inputs, strict=True))
+    assert len(made) > 2
 
 
 def test_what_is_too_much_is_known_before_anything_is_priced() -> None:

@@ -66,7 +66,7 @@ class Model:
         joins: bool = False,
         bounds: PriceList | None = None,
     ) -> None:
-        self.program, self.flat, self.machine, self.annotations = program, flat, machine, annotations
+        self.program, self.flat, self.machine, self.annotations, self.ties = program, flat, machine, annotations, ties
         self.domain, self.estimates, self.joins = domain or Everything(rooms_of(program, flat, machine.mesh)), estimates, joins
         self.problem = Problem()
         self.decisions: list[Decision] = []

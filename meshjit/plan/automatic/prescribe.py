@@ -13,13 +13,14 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import rule_of
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.model import Model
-from meshjit.plan.automatic.versions import home_of
+from meshjit.plan.automatic.versions import home_of, pin_of
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
 from sharding.axes import AxisRef
 from sharding.placement import Placement
 from sharding.rule import FactorRule
+from sharding.spec import PartitionSpec
 
 NOTHING_COLLECTED: Final[Mapping[Var, bool]] = {}
 
@@ -77,9 +78,26 @@ def prescribe(draft: Draft, model: Model, choices: Mapping[int, int] | Sequence[
         if reader is not None:
             by, demands = reader
             homes[var] = demands[choices[by.number]][0].without_partial()
+    outputs = _outputs(model, choices)
+    _obey(draft, model, homes, outputs)
     draft.machine.forget_repeats()  # what was recalled of repeats is of other plans
     collected = {v: decision.placements[choices[decision.number]].partial != () for v, decision in model.collectors.items()}
-    return draft.with_homes(homes, _outputs(model, choices), Prescribed(draft.machine, plans, collected))
+    return draft.with_homes(homes, outputs, Prescribed(draft.machine, plans, collected))
+
+
+def _obey(draft: Draft, model: Model, homes: dict[Var, Placement], outputs: list[Placement]) -> None:
+    """Place inputs and outputs as annotated, also where the Model is one without these annotations; and what is tied to an input
+    like it."""
+
+    def obeyed(var: Var, spec: PartitionSpec | None, placement: Placement) -> Placement:
+        pin = pin_of(spec, var.rank, draft.machine.mesh)
+        return placement if pin is None or pin.allows(placement) else pin.placement
+
+    program, annotations = draft.program, draft.annotations
+    for var, spec in zip(program.inputs, annotations.inputs, strict=True):
+        homes[var] = obeyed(var, spec, homes[var])
+    for i, (var, spec) in enumerate(zip(program.outputs, annotations.outputs, strict=True)):
+        outputs[i] = homes[program.inputs[model.ties[i]]] if i in model.ties else obeyed(var, spec, outputs[i])
 
 
 def prescribed_like(draft: Draft, other: Draft) -> Draft:
