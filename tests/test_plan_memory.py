@@ -20,7 +20,7 @@ from meshjit.core.types import is_inexact
 from meshjit.core.verify import verify
 from meshjit.partition.partition import write_locally
 from meshjit.plan.assign import Assigner
-from meshjit.plan.automatic.candidate import Candidate
+from meshjit.plan.automatic.candidate import Candidate, candidate_of
 from meshjit.plan.automatic.unfit import Unfit
 from meshjit.plan.cost import Machine, is_cheaper
 from meshjit.plan.draft import Draft, first_draft
@@ -240,6 +240,18 @@ def test_what_would_be_held_is_known_before_planning(layers: Program, deep: bool
         held = max(draft.with_program(program, None, originals).lifetimes.held_bytes())
         assert 0.84 < held / stored.peak_with(sections[:count]) < 1.02
         assert held < most(draft.plan)
+
+
+def test_what_is_near_the_limit_is_counted_exactly(layers: Program) -> None:
+    """The quick count is too low now and then: a plan was said to fit, and to hold more than the limit."""
+    held = replicated(layers, 1e12).exact_cost.peak_bytes
+    draft = replicated(layers, held - 1)
+    assert draft.plan.cost is not None
+    for part, fits in ((0.95, False), (0.5, True)):
+        cost = dataclasses.replace(draft.plan.cost, peak_bytes=part * held)
+        quick = dataclasses.replace(draft, plan=dataclasses.replace(draft.plan, cost=cost))
+        assert quick.fits == fits
+        assert candidate_of(quick, draft.machine).peak == (part * held if fits else held)
 
 
 def test_what_a_proposal_placed_stays_through_every_later_one(layers: Program) -> None:

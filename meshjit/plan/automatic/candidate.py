@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from meshjit.core.plan import Plan
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
-from meshjit.plan.draft import Draft, first_draft
+from meshjit.plan.draft import SURELY, Draft, first_draft
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.proposals import KINDS
 from meshjit.plan.search import search
@@ -56,7 +56,7 @@ def candidate_of(plan: Plan | Draft, machine: Machine) -> Candidate:
     types = [v.type for v in (*plan.program.inputs, *plan.program.outputs)]
     seconds = plan.cost.seconds + rent(types, [*plan.inputs, *plan.outputs], machine)
     peak = plan.cost.peak_bytes
-    if peak > machine.topology.memory:
+    if peak > SURELY * machine.topology.memory:
         peak = float(max(Lifetimes(plan.program, machine, plan.equations, plan.inputs, plan.outputs).held_bytes()))
     return Candidate(plan, seconds, peak, draft)
 
