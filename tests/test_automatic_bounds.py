@@ -308,14 +308,14 @@ def test_what_is_best_where_axes_are_alike_obeys_annotations() -> None:
     assert len(made) > 2
 
 
-def test_what_is_too_much_is_known_before_anything_is_priced() -> None:
+@pytest.mark.parametrize("inputs", [None, [P("x"), P(None, "y")]])
+@pytest.mark.parametrize("shape", [(2, 2), (2, 2, 2)])
+def test_what_is_too_much_is_known_before_anything_is_priced(shape: tuple[int, ...], inputs: Any) -> None:
     """No table has fewer entries than were counted for it."""
-    for shape in ((2, 2), (2, 2, 2)):
-        mesh = AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP)
-        draft = drafted(program(1), mesh)
-        model = Model(draft.program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
-        counted = least_entries(draft.program, model._count_placements, model._count_plans)  # pyright: ignore[reportPrivateUsage]
-        assert 0 < counted <= model.tables.entries
+    draft = drafted(program(1), AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP), inputs=inputs)
+    model = Model(draft.program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
+    counted = least_entries(draft.program, model._count_placements, model._count_plans)  # pyright: ignore[reportPrivateUsage]
+    assert 0 < counted <= model.tables.entries
 
 
 def test_annotations_on_other_axes_are_left_out() -> None:

@@ -86,8 +86,8 @@ def test_a_tangent_that_is_stopped_has_no_cotangent() -> None:
     with pytest.raises(NotImplementedError) as error:
         mj.linear_transpose(lax.stop_gradient, X)(X)
     assert str(error.value) == (
-        "stop_gradient has no transpose rule: a tangent goes through it, which would have no cotangent\n"
-        "  fix: in a rule for tangents, stop_gradient of values alone"
+        "stop_gradient has no transpose rule: its operand is a tangent, which would get no cotangent\n"
+        "  fix: in a rule of custom_jvp, apply it to values, not to tangents"
     )
 
 

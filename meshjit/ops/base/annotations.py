@@ -118,12 +118,12 @@ leave_unreduced = Op(
 # -- stop_gradient, stop_cotangent, copy
 
 _TANGENT: Absent = Absent(
-    "a tangent goes through it, which would have no cotangent\n  fix: in a rule for tangents, stop_gradient of values alone"
+    "its operand is a tangent, which would get no cotangent\n  fix: in a rule of custom_jvp, apply it to values, not to tangents"
 )
 
 stop_gradient = elementwise("stop_gradient", _itself, linear=((0,),), stops=True, transpose=_TANGENT, widen=False, **_SAME)
 
-# The same where the operand may be a tangent itself, whose cotangent goes another way: beside a select of it, see `guarding.py`.
+# stop_gradient of what may be a tangent itself. That gets no cotangent from here, but by a select beside it, see `guarding.py`.
 stop_cotangent = elementwise(
     "stop_cotangent",
     _itself,

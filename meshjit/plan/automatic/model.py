@@ -84,8 +84,9 @@ class Model:
         self.made_anywhere: dict[Var, tuple[Decision, Demands] | None] = {}  # values made of nothing, with their first reader
         self.pooled = alike_inputs(program, annotations, alike_equations(program))
         prices = VersionPrices(machine, program, estimates, self.domain.prices)
-        if bounds is not None and least_entries(program, self._count_placements, self._count_plans) > MOST_ENTRIES:
-            raise TooWide("tables of too many entries")
+        least = 0 if bounds is None else least_entries(program, self._count_placements, self._count_plans)
+        if least > MOST_ENTRIES:
+            raise TooWide(f"tables of {least:,} entries or more")
         rents = Counter([*range(len(program.inputs)), *ties.values()])
         inputs = [self._input(i, rents[i]) for i in range(len(program.inputs))]
         for var, home in zip(program.inputs, inputs, strict=True):
@@ -101,8 +102,9 @@ class Model:
         self.tables.decisions(self.decisions, self.kinds, machine)
         self.tables.values(self.values)
 
-    def _count_placements(self, var: Var) -> int:
-        return len(self.domain.placements(var))
+    def _count_placements(self, i: int) -> int:
+        """Of an input."""
+        return len(self._placements(self.program.inputs[i], self._input_pin(i)))
 
     def _count_plans(self, eqn: Eqn) -> int:
         """Without those through which partial sums flow."""
@@ -135,7 +137,7 @@ class Model:
         var, pool = self.program.inputs[i], self.pooled.get(self.program.inputs[i])
         decision = self.repeated.get(pool) if pool is not None else None
         if decision is None:
-            decision = self._source(var, pin_of(self.annotations.inputs[i], var.rank, self.machine.mesh), rents)
+            decision = self._source(var, self._input_pin(i), rents)
             self.repeated[pool if pool is not None else var] = decision
         else:
             decision.vars.append(var)
@@ -144,11 +146,16 @@ class Model:
 
     def _source(self, var: Var, pin: Pin | None = None, rents: int = 0) -> Decision:
         """The decision where a value lies, that pays rent so often."""
-        placements = [p for p in self.domain.placements(var) if pin is None or pin.allows(p)]
-        if not placements:
-            assert pin is not None
-            placements = [pin.placement]
+        placements = self._placements(var, pin)
         return self._decision([0.0] * len(placements), vars=[var], placements=placements, rents=rents)
+
+    def _placements(self, var: Var, pin: Pin | None) -> Sequence[Placement]:
+        """Those that the pin allows."""
+        placements = [p for p in self.domain.placements(var) if pin is None or pin.allows(p)]
+        return placements if pin is None or placements else [pin.placement]
+
+    def _input_pin(self, i: int) -> Pin | None:
+        return pin_of(self.annotations.inputs[i], self.program.inputs[i].rank, self.machine.mesh)
 
     def _made(
         self,

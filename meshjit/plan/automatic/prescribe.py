@@ -78,26 +78,10 @@ def prescribe(draft: Draft, model: Model, choices: Mapping[int, int] | Sequence[
         if reader is not None:
             by, demands = reader
             homes[var] = demands[choices[by.number]][0].without_partial()
-    outputs = _outputs(model, choices)
-    _obey(draft, model, homes, outputs)
+    homes.update(_inputs(draft, homes))
     draft.machine.forget_repeats()  # what was recalled of repeats is of other plans
     collected = {v: decision.placements[choices[decision.number]].partial != () for v, decision in model.collectors.items()}
-    return draft.with_homes(homes, outputs, Prescribed(draft.machine, plans, collected))
-
-
-def _obey(draft: Draft, model: Model, homes: dict[Var, Placement], outputs: list[Placement]) -> None:
-    """Place inputs and outputs as annotated, also where the Model is one without these annotations; and what is tied to an input
-    like it."""
-
-    def obeyed(var: Var, spec: PartitionSpec | None, placement: Placement) -> Placement:
-        pin = pin_of(spec, var.rank, draft.machine.mesh)
-        return placement if pin is None or pin.allows(placement) else pin.placement
-
-    program, annotations = draft.program, draft.annotations
-    for var, spec in zip(program.inputs, annotations.inputs, strict=True):
-        homes[var] = obeyed(var, spec, homes[var])
-    for i, (var, spec) in enumerate(zip(program.outputs, annotations.outputs, strict=True)):
-        outputs[i] = homes[program.inputs[model.ties[i]]] if i in model.ties else obeyed(var, spec, outputs[i])
+    return draft.with_homes(homes, _outputs(draft, model, choices, homes), Prescribed(draft.machine, plans, collected))
 
 
 def prescribed_like(draft: Draft, other: Draft) -> Draft:
@@ -132,5 +116,24 @@ def _home(model: Model, var: Var, choices: Mapping[int, int] | Sequence[int]) ->
     return home_of(natural, [p for by, _, demands in value.uses for p in demands[choices[by.number]]])
 
 
-def _outputs(model: Model, choices: Mapping[int, int] | Sequence[int]) -> list[Placement]:
-    return [decision.placements[choices[decision.number]] for decision in model.outputs]
+def _inputs(draft: Draft, homes: Mapping[Var, Placement]) -> dict[Var, Placement]:
+    """Where inputs are: as annotated, also where the Model is one without these annotations (`relax.py`)."""
+    sides = zip(draft.program.inputs, draft.annotations.inputs, strict=True)
+    return {var: _obeyed(draft, var, spec, homes[var]) for var, spec in sides}
+
+
+def _outputs(
+    draft: Draft, model: Model, choices: Mapping[int, int] | Sequence[int], homes: Mapping[Var, Placement]
+) -> list[Placement]:
+    """Likewise; those that are tied to an input are where it is."""
+    chosen = [decision.placements[choices[decision.number]] for decision in model.outputs]
+    sides = zip(draft.program.outputs, draft.annotations.outputs, chosen, strict=True)
+    placements = [_obeyed(draft, *side) for side in sides]
+    for output, source in model.ties.items():
+        placements[output] = homes[draft.program.inputs[source]]
+    return placements
+
+
+def _obeyed(draft: Draft, var: Var, spec: PartitionSpec | None, placement: Placement) -> Placement:
+    pin = pin_of(spec, var.rank, draft.machine.mesh)
+    return placement if pin is None or pin.allows(placement) else pin.placement

@@ -37,6 +37,7 @@ from sharding.spec import PartitionSpec, placement_of
 from sharding.topology import Topology
 
 KEPT: Final = 2  # axes
+WAYS: Final = WeakKeyDictionary[Machine, "tuple[Distances, AlikeWays]"]()  # shortest ones, where a machine's axes are alike
 MOST: Final = 3e8  # effort of a relaxed proof: its prices stay as they are, and more rounds hardly raise its bound
 
 
@@ -93,13 +94,10 @@ def _proved(
     return min(upper, proof.bound)
 
 
-_WAYS: Final = WeakKeyDictionary[Machine, "tuple[Distances, AlikeWays]"]()
-
-
 def _alike_floors(draft: Draft, machine: AlikeAxes) -> AlikeFloors:
     """Shortest ways are the same for all that is planned on the draft's machine, such as one Program written in several ways."""
     floors = AlikeFloors(machine)
-    floors.distances, floors.least = _WAYS.setdefault(draft.machine, (floors.distances, floors.least))
+    floors.distances, floors.least = WAYS.setdefault(draft.machine, (floors.distances, floors.least))
     return floors
 
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import TypeAlias
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.automatic.layers import alike_equations, separate_parts
+from meshjit.plan.automatic.tables import TWO
 
-Maker = tuple[object, int]  # the same for one decision; of how many choices
-READERS: Final = 2  # at most, that share a table with the maker
+Choices: TypeAlias = tuple[object, int]  # of a decision: what is the same for it alone, and how many there are
 
 
-def least_entries(program: Program, placements: Callable[[Var], int], plans: Callable[[Eqn], int]) -> int:
+def least_entries(program: Program, placements: Callable[[int], int], plans: Callable[[Eqn], int]) -> int:
     """Of the tables between makers and readers, by how many placements an input has, and plans an equation. Not counted are what
     loops hold, and what ops ask for that have a rule of their own: they may ask for several placements."""
     layers, apart = alike_equations(program), separate_parts(program)
-    makers: dict[Var, Maker] = {v: ((-1, i), placements(v)) for i, v in enumerate(program.inputs)}
-    readers: dict[Var, list[Maker]] = {}
+    makers: dict[Var, Choices] = {v: ((-1, i), placements(i)) for i, v in enumerate(program.inputs)}
+    readers: dict[Var, list[Choices]] = {}
     for at, eqn in enumerate(program.eqns):
         if eqn.op.regions is None and at not in apart and eqn.outputs:
             decision = layers.get(at, (at, 0)), plans(eqn)
@@ -34,6 +34,6 @@ def least_entries(program: Program, placements: Callable[[Var], int], plans: Cal
     tables: dict[object, int] = {}
     for var, reading in readers.items():
         together = dict([makers[var], *reading]) if var in makers else {}
-        if len(reading) == counts[var] <= READERS and len(together) == len(reading) + 1:
+        if len(reading) == counts[var] <= TWO and len(together) == len(reading) + 1:
             tables[frozenset(together)] = math.prod(together.values())
     return sum(tables.values())
