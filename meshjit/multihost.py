@@ -45,7 +45,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
     A leaf [a, b] of each process becomes [processes, a, b], or [processes · a, b] with `tiled`. A global Array (only with
     `tiled`) becomes its whole value, also where its devices are those of some processes alone. Raises DivergenceError on every
-    process where shapes or dtypes differ, and for an Array whose devices are all one process's: that process takes it for its own."""
+    process where shapes or dtypes differ, and for an Array whose devices are all one process's, which takes it for its own."""
     flat, structure = tree.flatten(in_tree)
     for leaf in flat:
         if _is_global(leaf) and not tiled:
