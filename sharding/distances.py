@@ -84,8 +84,9 @@ class Distances:
         return graph.ends, table
 
     def is_even(self, shape: Sequence[int]) -> bool:
-        """Whether all placements cut a value of this shape into even shards, those aside that have axes on dims of extent 1."""
-        return all(extent == 1 or extent % self.mesh.device_count == 0 for extent in shape)
+        """Whether all placements cut a value of this shape into even shards, those aside that have axes on dims of extent 1. All
+        shards of an empty value have no elements."""
+        return 0 in shape or all(extent == 1 or extent % self.mesh.device_count == 0 for extent in shape)
 
     def _graph(self, shape: tuple[int, ...]) -> _Graph | None:
         """Of values of this shape; of all of its rank, where shards are even."""

@@ -81,9 +81,9 @@ def test_dims_of_one_element_are_nothing() -> None:
     assert np.isnan(distances.seconds((8, 1, 8), 4.0, spread, long)).all()
 
 
-@pytest.mark.parametrize("shape", [(0, 8), (8, 0, 8), (0,)], ids=str)
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0, 8), (0,), (0, 5), (7, 3, 0)], ids=str)
 def test_walks_of_nothing_take_what_it_takes_to_start(shape: tuple[int, ...]) -> None:
-    """An empty value's bound was that of the value without its empty dims, which has bytes."""
+    """An empty value's bound was that of the value without its empty dims, which has bytes; of uneven dims besides it was infinite."""
     for mesh in MESHES[:2]:
         topology = target_of(mesh).topology
         homes = placements([8 for _ in shape], mesh)

@@ -4,7 +4,7 @@
 
 A factor may take more devices than it has elements: 3 elements lie one each on 3 of x=4. With y=2 besides more devices are idle,
 which helps only where the elements become part of a longer dim that has both; `Rooms` knows which extents these are. Empty
-factors, and those that have to be whole, take none.
+factors take axes as short ones do, and those that have to be whole take none.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def dealt(rooms: tuple[tuple[str, int, bool], ...], axes: tuple[tuple[str, int],
 
 
 def _deal(rooms: Sequence[tuple[str, int, bool]], sizes: Mapping[str, int]) -> Iterator[Dealt]:
-    open_rooms = {name: (extent, is_short) for name, extent, is_short in rooms if extent > (not is_short)}
+    open_rooms = {name: (extent, is_short) for name, extent, is_short in rooms if extent > 1 or is_short}
     for homes in itertools.product((None, *open_rooms), repeat=len(sizes)):
         held: dict[str, list[str]] = {}
         for axis, room in zip(sizes, homes, strict=True):

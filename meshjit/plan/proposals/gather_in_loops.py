@@ -79,8 +79,8 @@ def _gathered_before(draft: Draft, at: int) -> Iterator[Slices]:
             inner, whole, home = region.program.inputs[i], eqn.inputs[operand], draft.plan.placements[eqn.inputs[operand]]
             as_it_lies = Placement(home.dims[1:])
             more = machine.local_bytes(inner.type, body.inputs[i]) - machine.local_bytes(inner.type, as_it_lies)
-            if more > 0:
-                count = whole.type.shape[0]
+            count = whole.type.shape[0]
+            if count * more > 0:
                 one_by_one = count * machine.seconds(inner.type, as_it_lies, body.inputs[i])
                 at_once = machine.seconds(whole.type, home, machine.normal(plan.operands[operand]))
                 yield Slices(at, whole, inner, as_it_lies, count * more, one_by_one - at_once)
