@@ -53,7 +53,7 @@ NARROW: Final = 1 << 15  # of one around an assignment
 WIDENED: Final = 5  # times twice as large, where rounds are in vain
 MIDDLING: Final = 1 << 17  # of one among choices with little excess
 SEARCHES: Final = 4  # rounds between those around an assignment
-SEARCHES_AMONG_FEW: Final = 2  # and between those among few choices,
+SEARCHES_AMONG_FEW: Final = 2  # and between those among few choices, twice as many after each that was in vain,
 SHARES: Final = (1 / 64, 1 / 16, 1 / 4)  # whose excess is at most such a part of the distance to the best plan
 MEDIUM: Final = 1 << 19  # of one of what is left, where that is FEW entries
 WIDE: Final = 1 << 18  # of one around an assignment, once a proof without plans is at its end
@@ -82,6 +82,7 @@ class Proof:
         self.left = Left(model, upper)
         self.bound, self.few = 0.0, FEW
         self.rounds, self.idle, self.stalled, self.in_vain = 0, 0, 0, 0
+        self.waits, self.next_among_few = SEARCHES_AMONG_FEW, 1  # rounds
         self.tried = set[tuple[int, ...]]()
         self.supposed = SUPPOSED if attempt is not None else 1.0  # of the distance to the best plan; 1 is no supposition
         self.is_watched = True
@@ -216,10 +217,13 @@ class Proof:
         if self.rounds % SEARCHES == 0 or is_last:
             for cost, choices in around(self.left.problem(), suggested, NARROW << min(self.in_vain, WIDENED)):
                 self._plan(choices, cost)
-        if self.rounds % SEARCHES_AMONG_FEW == 1 or is_last:
-            self._improved_among_few(suggested, excess)
+        if self.rounds >= self.next_among_few or is_last:
+            before = self.upper
+            self._improve_among_few(suggested, excess)
+            self.waits = SEARCHES_AMONG_FEW if self.upper < before else 2 * self.waits
+            self.next_among_few = self.rounds + self.waits
 
-    def _improved_among_few(self, suggested: Sequence[int], excess: Excess) -> None:
+    def _improve_among_few(self, suggested: Sequence[int], excess: Excess) -> None:
         problem = self.left.problem()
         for share in SHARES:
             if self.is_closed:
