@@ -7,7 +7,8 @@
 
 Equations and values stand in the order of the Program, nested ones behind it. `collected`: by number of a value that a loop
 carries, whether it stays a partial sum until after the loop. `written`: how the Program was written otherwise, if it was
-(`rewritten.py`); the equations are those that it has then. A saved plan belongs to its Program, mesh and machine: for another
+(`rewritten.py`), and `before` what the best plan takes that is of the Program as it was; the equations are those that it has
+then. A saved plan belongs to its Program, mesh and machine: for another
 one it is refused, with the first difference. How good it is, `Plan.save` adds.
 """
 
@@ -19,7 +20,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.plan import EquationPlan, Plan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.automatic.candidate import REFINEMENTS, Refinement
 from meshjit.plan.automatic.edited import placement_of, plan_of
@@ -61,6 +62,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "collected": lambda v: isinstance(v, dict) and all(isinstance(each, bool) for each in v.values()),
     "memory": lambda v: _is_number(v) and v > 0,
     "written": lambda v: _are(v, None, lambda each: each in WAYS),
+    "before": lambda v: isinstance(v, dict) and {*v} == {*PlanCost.__annotations__} and all(map(_is_number, v.values())),
     "seconds": _is_number,
     "bound": _is_number,
 }
