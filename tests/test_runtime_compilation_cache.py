@@ -19,7 +19,7 @@ import pytest
 
 import meshjit as mj
 from meshjit.emit.emitter import without_locations
-from meshjit.runtime import _jaxlib, cache_files, compilation_cache
+from meshjit.runtime import _jaxlib, cache_files, cache_folder, compilation_cache
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.device
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.device
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     mj.config.update("jax_compilation_cache_dir", tmp_path / "cache")
-    compilation_cache._no_room.cache_clear()
-    compilation_cache._too_large.cache_clear()
+    cache_folder._no_room.cache_clear()
+    cache_folder._too_large.cache_clear()
     cache_files._refuse.cache_clear()
     yield tmp_path / "cache"
     mj.config.update("compilation_cache_dir", None)

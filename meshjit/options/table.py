@@ -126,7 +126,8 @@ OPTIONS = (
     ),
     Option(
         "compilation_cache_dir", folder, None,
-        "Folder in which compiled programs are kept for later processes; None: nowhere. What lies there is run: your own only.",
+        "Folder in which compiled programs, and automatic plans, are kept for later processes; None: nowhere. Programs that lie "
+        "there are run: your own only.",
         ("MESHJIT_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"),
     ),
     Option(
@@ -141,7 +142,7 @@ OPTIONS = (
     ),
     Option(
         "persistent_cache_min_compile_time_secs", number, 0.0,
-        "Programs that XLA compiles in fewer seconds are not kept in compilation_cache_dir.",
+        "Programs that XLA compiles in fewer seconds, and plans that are found in fewer, are not kept in compilation_cache_dir.",
         ("MESHJIT_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"),
     ),
     Option(

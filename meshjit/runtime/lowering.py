@@ -23,7 +23,7 @@ from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.make import Annotations, PlanAgain, make_plan
 from meshjit.runtime.donation import match, tied, undonated
-from meshjit.runtime.progress import progress_bar
+from meshjit.runtime.kept_plans import plan_or_load
 from meshjit.runtime.targets import target_for
 from meshjit.transform.pipeline import clean, simplify
 from meshjit.transform.place_in_memories import place_in_memories
@@ -78,12 +78,7 @@ def plan_program(
     memories = memories_of(program)
     program = _timed(seconds, "simplify", lambda: checked(update_early(simplify(rename_axes(program, mesh))), "simplify"))
     if automatic is not None:
-        with progress_bar(program.name):
-            plan = _timed(
-                seconds,
-                "plan",
-                lambda: make_automatic_plan(program, mesh, annotations, target, ties=ties, limits=automatic),
-            )
+        plan = _timed(seconds, "plan", lambda: plan_or_load(program, mesh, annotations, target, ties or {}, automatic))
         brief = automatic.briefly(len(program.eqns))
         again = functools.partial(make_automatic_plan, ties=ties, limits=brief)
         return Planning(plan, annotations, seconds, again, program, memories)

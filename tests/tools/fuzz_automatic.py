@@ -5,7 +5,8 @@
 Machines are drawn, too: where links are fast and work is slow, even small arrays are sharded. Of every plan is checked that the simulator,
 or with --compiled XLA, gives what one device gives; that its collectives are those that it predicts; that it is no dearer than
 propagation's; that neither it nor any plan that follows from random specs is cheaper than its bound; that it is the same once it was
-saved; and that a limit to the memory is kept to or refused, and never makes it cheaper. With --functions they are functions as users write them (`fuzz_functions`), some of their
+saved, or kept; and that a limit to the memory is kept to or refused, and never makes it cheaper. With --functions they are functions
+as users write them (`fuzz_functions`), some of their
 arguments placed or donated, compiled by `meshjit.auto`.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import math
 import tempfile
 import time
@@ -29,6 +31,7 @@ from meshjit.core.program import Program, Var
 from meshjit.core.target import Target
 from meshjit.core.verify import verify
 from meshjit.plan.automatic.candidate import candidate_of
+from meshjit.plan.automatic.kept import kept_of, plan_again
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.refusal import DoesNotFit
@@ -147,20 +150,21 @@ def check(drawn: Drawn, compiled: bool) -> None:
     if not drawn.ties:
         _check_others(drawn, mesh, target, plan.optimum.bound)
     limit = drawn.memory * plan.cost.peak_bytes
-    plans = [plan]
+    plans, tightly = {BRIEF: plan}, Limits(memory=limit, effort=EFFORT)
     try:
-        tight = planned(drawn, mesh, target, Limits(memory=limit, effort=EFFORT))
+        tight = planned(drawn, mesh, target, tightly)
     except DoesNotFit:
         pass
     else:
         assert tight.cost is not None and tight.cost.peak_bytes <= limit
         bound = plan.optimum.bound
         assert tight.cost.seconds * EQUAL >= bound, f"{tight.cost.seconds} s in less memory, bound {bound}"
-        plans.append(tight)
+        plans[tightly] = tight
     with np.errstate(all="ignore"):
         expected = evaluate(drawn.program, drawn.arrays)
-    for each in plans:
+    for limits, each in plans.items():
         _replays(drawn, mesh, target, each)
+        _is_kept(drawn, mesh, target, each, limits)
         results = _run(drawn, mesh, target, each) if compiled else _simulated(each, drawn.arrays)
         _compare(drawn.program, results, expected, each)
 
@@ -197,6 +201,15 @@ def _replays(drawn: Drawn, mesh: BaseMesh, target: Target, plan: Plan) -> None:
         again = planned(drawn, mesh, target, Limits(plan=str(path)))
     assert str(again) == str(plan), f"planned again it is another plan:\n{plan}\n{again}"
     assert again.collectives == plan.collectives
+
+
+def _is_kept(drawn: Drawn, mesh: BaseMesh, target: Target, plan: Plan, limits: Limits) -> None:
+    """The same plan follows from what is kept for the next process, and says the same of itself."""
+    kept = json.loads(json.dumps(kept_of(plan)))
+    again = plan_again(kept, drawn.program, mesh, drawn.annotations, target, drawn.ties, limits)
+    assert str(again) == str(plan), f"kept, it is another plan:\n{plan}\n{again}"
+    assert (again.collectives, again.cost, again.optimum) == (plan.collectives, plan.cost, plan.optimum)
+    assert again.decisions == plan.decisions, f"kept, it is told otherwise:\n{plan.decisions}\n{again.decisions}"
 
 
 def _simulated(plan: Plan, arrays: list[Any]) -> list[Any]:
