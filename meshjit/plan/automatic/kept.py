@@ -17,7 +17,7 @@ from meshjit.core.printer import print_program, print_value
 from meshjit.core.program import Program
 from meshjit.core.target import Target
 from meshjit.plan.automatic.limits import Limits
-from meshjit.plan.automatic.make import make_automatic_plan
+from meshjit.plan.automatic.make import planned_by
 from meshjit.plan.automatic.saved import SavedPlanError
 from meshjit.plan.automatic.task import task_of
 from meshjit.plan.graph import Annotations
@@ -46,15 +46,13 @@ def plan_again(
     limits: Limits,
 ) -> Plan:
     """The plan that was kept of the same. SavedPlanError where it is not the same."""
-    plan = make_automatic_plan(
-        program, mesh, annotations, target, ties=ties, limits=dataclasses.replace(limits, plan=kept["plan"])
-    )
-    cost, fastest = PlanCost(**kept["cost"]), kept["optimum"]["fastest"]
+    task = task_of(program, mesh, annotations, target, ties, limits)
+    plan, cost, fastest = planned_by(task, kept["plan"]), PlanCost(**kept["cost"]), kept["optimum"]["fastest"]
     assert plan.cost is not None
     if plan.cost.seconds != cost.seconds:
         raise SavedPlanError(f"{program.name}: the plan that was kept took {cost.seconds} s, now it takes {plan.cost.seconds} s")
     optimum = Optimum(**{**kept["optimum"], "fastest": None if fastest is None else PlanCost(**fastest)})
-    plan, task = dataclasses.replace(plan, cost=cost), task_of(program, mesh, annotations, target, ties, limits)
+    plan = dataclasses.replace(plan, cost=cost)
     if not task.is_long:
         return dataclasses.replace(plan, optimum=optimum)
     least = optimum.seconds if optimum.fastest is None else optimum.fastest.seconds

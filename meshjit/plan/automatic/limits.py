@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Final
+from typing import Final
 
 EFFORT: Final = 3e9  # entries of tables that an effort of 1 goes through: some 30 s on a core of a server of 2024
 BRIEF: Final = 0.1  # effort of a search that is one of many
@@ -27,8 +27,8 @@ NUMBERS: Final[dict[str, tuple[Callable[[float], bool], str]]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """memory: bytes that a device may hold, by default what the device has. plan: a saved plan that is planned by instead, its
-    file or what that says.
+    """memory: bytes that a device may hold, by default what the device has. plan: the file of a saved plan that is planned by
+    instead.
 
     effort: how much is gone through to prove that no plan is cheaper; counted, so it ends at the same place everywhere. By
     default 1. Of Programs of LONG equations and more a bound is worked out when somebody asks for it, with the effort of LATER;
@@ -39,7 +39,7 @@ class Limits:
 
     memory: float | None = None
     time_limit: float | None = None
-    plan: str | Mapping[str, Any] | None = None
+    plan: str | None = None
     effort: float | None = None
 
     def checked(self, who: str) -> Limits:

@@ -39,10 +39,10 @@ def make_automatic_plan(
     like, where the output is not annotated. `Plan.optimum` says how good the plan is. DoesNotFit where `limits.memory` is given
     and no plan keeps to it; the device's own is kept to as far as possible."""
     limits = limits or Limits()
-    saved = None if limits.plan is None else limits.plan if isinstance(limits.plan, Mapping) else read(limits.plan)
+    saved = None if limits.plan is None else read(limits.plan)
     memory = limits.memory if saved is None else saved.get("memory", limits.memory)
     task = task_of(program, mesh, annotations, target, ties, dataclasses.replace(limits, memory=memory))
-    return _searched(task) if saved is None else _replayed(task.draft(task.written(saved.get("written", ()))), saved, task.ties)
+    return _searched(task) if saved is None else planned_by(task, saved)
 
 
 def _searched(task: Task) -> Plan:
@@ -89,10 +89,11 @@ def _trials(plan: Plan, saved: Mapping[str, Any]) -> Iterator[Trial]:
             yield Trial(way, text_of(way), "", PlanCost(**saved["before"]), plan.cost, True)
 
 
-def _replayed(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int, int]) -> Plan:
+def planned_by(task: Task, saved: Mapping[str, Any]) -> Plan:
     """The plan that was saved. Its Optimum is the one that was proved then, if it still costs the same."""
+    draft = task.draft(task.written(saved.get("written", ())))
     check(draft, saved)
-    plan = _propagated_again(draft, saved, ties) or search(replay(draft, saved), REFINEMENTS[saved["refined"]])
+    plan = _propagated_again(draft, saved, task.ties) or search(replay(draft, saved), REFINEMENTS[saved["refined"]])
     assert plan.cost is not None
     is_as_fast = plan.cost.seconds <= saved.get("seconds", 0.0) * EQUAL
     bound, fastest = (saved.get("bound", 0.0), saved.get("fastest")) if is_as_fast else (0.0, None)
