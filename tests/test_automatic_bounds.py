@@ -12,6 +12,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import nn
+from meshjit.core.parser import parse_program
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.plan.automatic import floors, limits, prove, regroup, small, solve
@@ -25,6 +26,7 @@ from meshjit.plan.automatic.spreads import Rooms
 from meshjit.plan.automatic.versions import VersionPrices
 from meshjit.plan.automatic.width import least_entries
 from meshjit.plan.cost import Machine
+from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from meshjit.targets import target_of
 from sharding.distances import Distances
@@ -366,6 +368,28 @@ def test_sets_of_placements_are_grouped_as_prices_are_by_now(monkeypatch: pytest
     monkeypatch.setattr(prove, "regroup", lambda left: False)
     before = searched(draft, effort=1e9).plan().optimum
     assert before is not None and before.bound < 0.95 * optimum.bound
+
+
+SCATTERED = """
+program scattered(%0: f32[1, 600, 3000]) -> (f32[1, 600, 3000]) {
+  %1: i32[3] = constant() {value=array(i32[3], (1, 0, 3,))}
+  %2: f32[1, 600, 1] = slice(%0) {start=(0, 0, 0), limit=(1, 600, 1), strides=(1, 1, 1)}
+  %3: f32[1, 600, 3000] = scatter(%0, %1, %2) {update_window_dims=(0, 1, 2), inserted_window_dims=(), input_batching_dims=(), \
+scatter_indices_batching_dims=(), scatter_dims_to_operand_dims=(0, 1, 2), kind='max', mode='fill', indices_are_sorted=True, \
+unique_indices=False}
+  return %3
+}
+"""
+
+
+def test_ops_with_a_rule_of_their_own_may_take_less_than_an_even_share() -> None:
+    """What each device scatters is not its share of what one device does, so the work of a Program counted it in vain."""
+    program, mesh = parse_program(SCATTERED.replace("\\\n", "")), AbstractMesh((2, 2, 3), ("x", "y", "z"))
+    plan = make_plan(program, mesh, Annotations([P(None, ("z", "x"), None)], [None]))
+    whole = make_plan(program, mesh, Annotations([P()], [P()]))
+    assert plan.cost is not None and whole.cost is not None
+    assert plan.cost.seconds < whole.cost.seconds / mesh.device_count
+    assert searched(drafted(program, mesh)).least_work <= plan.cost.seconds
 
 
 @pytest.mark.parametrize("mesh", [AbstractMesh((4,), ("x",)), AbstractMesh((2, 2), ("x", "y"))], ids=str)

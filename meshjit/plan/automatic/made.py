@@ -10,7 +10,6 @@ from typing import Final, TypeAlias
 
 from meshjit.plan.automatic.candidate import Candidate, arguments_bytes, candidate_of, propagated, refined
 from meshjit.plan.automatic.frugal import CLOSE
-from meshjit.plan.automatic.least_work import least_work
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe
 from meshjit.plan.automatic.small import is_small
@@ -99,7 +98,7 @@ class Made:
     @functools.cached_property
     def least_work(self) -> float:
         """Seconds of the work if all devices share all of it."""
-        return least_work(self.draft, self.draft.program)
+        return self.machine.work_left(self.draft.program)[0]
 
 
 def _note(candidate: Candidate) -> None:
