@@ -38,7 +38,7 @@ def add_plan(commands: Any) -> None:
     command.add_argument("--devices", type=int, help="how many; the shape of their mesh is chosen")
     command.add_argument("--memory", help="what a device may hold: 16GB; the device's own")
     command.add_argument("--time-limit", type=float, help="seconds after which the search ends in any case; none by default")
-    command.add_argument("--effort", type=float, help="how much is gone through for a proof: 1 takes 30 to 70 s at most, 0 seeks none")
+    command.add_argument("--effort", type=float, help="how much is gone through for a proof: 1 takes up to 70 s, 0 seeks none")
     saved = "write the last plan, for --load and meshjit.auto(…, plan=FILE); or what was measured"
     command.add_argument("--save", metavar="FILE", help=saved)
     command.add_argument("--load", metavar="FILE", help="plan by a saved plan instead of searching")
