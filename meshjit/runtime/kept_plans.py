@@ -23,7 +23,8 @@ from meshjit.core.target import Target
 from meshjit.monitoring import record_event
 from meshjit.plan.automatic.kept import kept_of, key_of, plan_again
 from meshjit.plan.automatic.limits import Limits
-from meshjit.plan.automatic.make import make_automatic_plan
+from meshjit.plan.automatic.make import make_automatic_plan, plan_by_search
+from meshjit.plan.automatic.task import Task, task_of
 from meshjit.plan.graph import Annotations
 from meshjit.runtime import cache_files, cache_folder
 from meshjit.runtime.progress import progress_bar
@@ -34,25 +35,28 @@ def plan_or_load(
 ) -> Plan:
     """`make_automatic_plan`, or the plan that an earlier process has found for the same."""
     folder = cache_folder.folder() if limits.plan is None and limits.time_limit is None else None
-    path = None if folder is None else folder / (key_of(program, mesh, annotations, target, ties, limits) + cache_folder.PLAN)
-    if path is not None:
-        plan = _load(path, program, mesh, annotations, target, ties, limits)
-        record_event(f"/meshjit/kept_plans/{'misses' if plan is None else 'hits'}")
-        if plan is not None:
-            cache_folder.touch(path)
-            return plan
+    if folder is None:
+        with progress_bar(program.name):
+            return make_automatic_plan(program, mesh, annotations, target, ties=ties, limits=limits)
+    task = task_of(program, mesh, annotations, target, ties, limits)
+    path = folder / (key_of(task) + cache_folder.PLAN)
+    plan = _load(path, task)
+    record_event(f"/meshjit/kept_plans/{'misses' if plan is None else 'hits'}")
+    if plan is not None:
+        cache_folder.touch(path)
+        return plan
     start = time.perf_counter()
     with progress_bar(program.name):
-        plan = make_automatic_plan(program, mesh, annotations, target, ties=ties, limits=limits)
-    if path is not None and time.perf_counter() - start >= config.persistent_cache_min_compile_time_secs:
+        plan = plan_by_search(task)
+    if time.perf_counter() - start >= config.persistent_cache_min_compile_time_secs:
         cache_folder.store(path, json.dumps(kept_of(plan)).encode())
     return plan
 
 
-def _load(path: Path, *of: Any) -> Plan | None:
+def _load(path: Path, task: Task) -> Plan | None:
     """The plan of an entry; None where there is none that can be used."""
     try:
-        return plan_again(json.loads(cache_files.read(path, path.stem)), *of)
+        return plan_again(task, json.loads(cache_files.read(path, path.stem)))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, cache_files.UselessEntryError, ValueError, KeyError, TypeError) as error:

@@ -35,6 +35,7 @@ from meshjit.plan.automatic.kept import kept_of, plan_again
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.refusal import DoesNotFit
+from meshjit.plan.automatic.task import task_of
 from meshjit.plan.cost import Machine
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime.executable import Executable
@@ -206,7 +207,7 @@ def _replays(drawn: Drawn, mesh: BaseMesh, target: Target, plan: Plan) -> None:
 def _is_kept(drawn: Drawn, mesh: BaseMesh, target: Target, plan: Plan, limits: Limits) -> None:
     """The same plan follows from what is kept for the next process, and says the same of itself."""
     kept = json.loads(json.dumps(kept_of(plan)))
-    again = plan_again(kept, drawn.program, mesh, drawn.annotations, target, drawn.ties, limits)
+    again = plan_again(task_of(drawn.program, mesh, drawn.annotations, target, drawn.ties, limits), kept)
     assert str(again) == str(plan), f"kept, it is another plan:\n{plan}\n{again}"
     assert (again.collectives, again.cost, again.optimum) == (plan.collectives, plan.cost, plan.optimum)
     assert again.decisions == plan.decisions, f"kept, it is told otherwise:\n{plan.decisions}\n{again.decisions}"

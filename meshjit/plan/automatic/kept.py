@@ -14,15 +14,10 @@ from typing import Any, Final
 
 from meshjit.core.plan import Optimum, Plan, PlanCost
 from meshjit.core.printer import print_program, print_value
-from meshjit.core.program import Program
-from meshjit.core.target import Target
-from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import planned_by
 from meshjit.plan.automatic.saved import SavedPlanError
-from meshjit.plan.automatic.task import task_of
-from meshjit.plan.graph import Annotations
+from meshjit.plan.automatic.task import Task
 from meshjit.version import __version__
-from sharding.mesh import BaseMesh
 from sharding.spec import PartitionSpec
 
 PROVED: Final = ("seconds", "known", "searched", "is_complete", "sent")
@@ -36,21 +31,13 @@ def kept_of(plan: Plan) -> dict[str, Any]:
     return {"plan": plan.saved, "cost": dataclasses.asdict(plan.cost), "optimum": {**proved, "fastest": fastest}}
 
 
-def plan_again(
-    kept: Mapping[str, Any],
-    program: Program,
-    mesh: BaseMesh,
-    annotations: Annotations,
-    target: Target,
-    ties: Mapping[int, int],
-    limits: Limits,
-) -> Plan:
+def plan_again(task: Task, kept: Mapping[str, Any]) -> Plan:
     """The plan that was kept of the same. SavedPlanError where it is not the same."""
-    task = task_of(program, mesh, annotations, target, ties, limits)
     plan, cost, fastest = planned_by(task, kept["plan"]), PlanCost(**kept["cost"]), kept["optimum"]["fastest"]
     assert plan.cost is not None
     if plan.cost.seconds != cost.seconds:
-        raise SavedPlanError(f"{program.name}: the plan that was kept took {cost.seconds} s, now it takes {plan.cost.seconds} s")
+        before, now = f"the plan that was kept took {cost.seconds} s", f"now it takes {plan.cost.seconds} s"
+        raise SavedPlanError(f"{task.program.name}: {before}, {now}")
     optimum = Optimum(**{**kept["optimum"], "fastest": None if fastest is None else PlanCost(**fastest)})
     plan = dataclasses.replace(plan, cost=cost)
     if not task.is_long:
@@ -60,12 +47,10 @@ def plan_again(
     return task.bounded_later(dataclasses.replace(plan, optimum=optimum))
 
 
-def key_of(
-    program: Program, mesh: BaseMesh, annotations: Annotations, target: Target, ties: Mapping[int, int], limits: Limits
-) -> str:
+def key_of(task: Task) -> str:
     """A digest of all that a plan depends on, the same in every process."""
-    text, axes = print_program(program, sources=False, elide=True), [*mesh.shape.items()]
-    parts = [__version__, text, axes, annotations, target, ties, limits]
+    machine, text = task.machine, print_program(task.program, sources=False, elide=True)
+    parts = [__version__, text, [*machine.mesh.shape.items()], task.annotations, machine.target, task.tied, task.limits]
     return hashlib.sha256(json.dumps([_plain(part) for part in parts]).encode()).hexdigest()
 
 

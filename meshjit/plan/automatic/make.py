@@ -42,10 +42,11 @@ def make_automatic_plan(
     saved = None if limits.plan is None else read(limits.plan)
     memory = limits.memory if saved is None else saved.get("memory", limits.memory)
     task = task_of(program, mesh, annotations, target, ties, dataclasses.replace(limits, memory=memory))
-    return _searched(task) if saved is None else planned_by(task, saved)
+    return plan_by_search(task) if saved is None else planned_by(task, saved)
 
 
-def _searched(task: Task) -> Plan:
+def plan_by_search(task: Task) -> Plan:
+    """The best plan. DoesNotFit where a limit to the memory is given that no plan keeps to."""
     others = [] if task.is_long else [*task.rewritten()]
     searches = [task.search(p) for p in (task.program, *(other for _, other in others))]
     at, best = best_of(searches)
