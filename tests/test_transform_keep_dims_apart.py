@@ -66,6 +66,40 @@ def test_reductions_of_the_merged_dim_reduce_both() -> None:
     assert names(check(program, [np.arange(24, dtype=np.float32).reshape(2, 3, 4)])) == ["reduce_sum"]
 
 
+@pytest.mark.parametrize("before, after", [
+    ((2, 3, 4, 5), (120,)), ((2, 3, 4, 5), (6, 20)), ((2, 3, 4, 5), (2, 3, 2, 10)), ((2, 1, 3, 4), (24, 1)), ((1, 6, 4), (24,)),
+    ((2, 3, 1), (6,)), ((4, 6, 5, 2), (6, 4, 10)), ((0, 3, 5), (0, 15)), ((), (1,)),
+])  # fmt: skip
+def test_values_of_any_merge(before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    def fun(x: Any) -> Any:
+        y = mnp.exp(x.reshape(after))
+        return y, y.sum(0), (y * y).sum(), mnp.cumsum(y, 0), y.reshape(-1) @ x.reshape(-1), y.reshape(before) + x
+
+    x = np.random.default_rng(0).normal(size=before).astype(np.float32)
+    check(traced(fun, x), [x])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+@pytest.mark.parametrize("index", [np.int32, np.uint8])
+def test_the_first_place_of_an_extreme_in_a_grid(dtype: Any, index: Any) -> None:
+    """Also where values are equal, or no number, and where the index dtype is too short for places, or for the last dim."""
+    generator = np.random.default_rng(0)
+    for shape in ((3, 4, 5), (2, 3, 300), (1, 6, 2)):
+        x = generator.integers(-2, 3, shape).astype(dtype)
+        if dtype == np.float32 and shape[0] == 3:
+            x[2, 1, 3] = x[2, 3, 0] = np.nan
+        program = traced(lambda x: (lax.argmax(x.ravel(), 0, index), lax.argmin(x.ravel(), 0, index)), x)
+        assert not any(v.shape == (x.size,) for eqn in check(program, [x]).eqns for v in eqn.inputs)
+
+
+def test_what_merges_again_what_is_apart_is_apart_too() -> None:
+    def fun(x: Any) -> Any:
+        return mnp.exp(mnp.tanh(x.reshape(6, 4)).reshape(24)).reshape(2, 3, 4)
+
+    x = np.ones((2, 3, 4), np.float32)
+    assert names(check(traced(fun, x), [x])) == ["tanh", "exponential"]
+
+
 @pytest.mark.parametrize("mesh_shape", [(4, 2), (2, 4)])
 def test_tokens_of_a_sharded_batch_and_sequence_are_not_gathered(mesh_shape: tuple[int, int]) -> None:
     mesh = mj.make_mesh(mesh_shape, ("data", "model"))

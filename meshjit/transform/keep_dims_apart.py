@@ -6,11 +6,13 @@
 With B and T both sharded, a device's tokens are no block of the B*T tokens, so merging would gather T. An op that computes
 every token by itself does not depend on their order. If the factor of the merged dim passes through an op, the op is applied
 to one of the dims, batched over the other. If the op reduces the factor, its rule `split` reduces both. Other ops get the
-merged value. `plan/proposals/keep_dims_apart.py` says which reshapes are worth it.
+merged value. Of a reshape that merges more than two dims, the last is kept apart first, then those before it, one by one.
+`plan/proposals/keep_dims_apart.py` says which reshapes are worth it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,11 +21,11 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import alike, resized, rule_of
 from meshjit.core.types import TensorType
 from meshjit.ops.base.batching import move
+from meshjit.ops.base.reblocking import groups
 from meshjit.ops.base.shape import reshape
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
 from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
-from meshjit.transform.slice_early import splits
 
 Chosen = Callable[[Eqn], bool]
 
@@ -41,47 +43,63 @@ class Apart:
 def keep_dims_apart(program: Program, chosen: Chosen) -> Program:
     """The Program with the dims apart that chosen reshapes merge, in nested Programs too; itself if there are none."""
     program = in_regions(program, lambda nested: keep_dims_apart(nested, chosen), device=False)
-    if not any(merged(eqn) and chosen(eqn) for eqn in program.eqns):
+    if not any(merge_of(eqn) and chosen(eqn) for eqn in program.eqns):
         return program
-    return dce(fold(rewrite(program, _Keeper(chosen).rule)))
+    keeper = _Keeper(chosen)
+    program = rewrite(program, keeper.rule)
+    while merges := keeper.further:
+        keeper = _Keeper(lambda eqn, merges=merges: eqn.outputs[0] in merges)
+        program = rewrite(program, keeper.rule)
+    return dce(fold(program))
 
 
-def merged(eqn: Eqn) -> tuple[int, int, int] | None:
-    """(dim, major extent, minor extent) of a reshape that merges two dims to one, and at most adds a dim of extent 1
-    at the end, as indices have it."""
-    if eqn.op is not reshape:
+def merge_of(eqn: Eqn) -> tuple[int, int, int] | None:
+    """(dim, major extent, minor extent) of the last dim of a reshape that is several dims of its operand; minor is the extent
+    of the last of these."""
+    return _merge_between(eqn.inputs[0].shape, eqn.outputs[0].shape) if eqn.op is reshape else None
+
+
+def _merge_between(before: Sequence[int], after: Sequence[int]) -> tuple[int, int, int] | None:
+    if len(before) < 2 or 0 in before:
         return None
-    (before,), (after,) = (tuple(v.shape for v in side) for side in (eqn.inputs, eqn.outputs))
-    if len(before) == len(after) and after[-1:] == (1,):
-        after = after[:-1]
-    if len(before) != len(after) + 1:
-        return None
-    merges = splits(after, before)
-    if len(merges) != 1 or merges[0].end - merges[0].major != 2:
-        return None
-    place = merges[0]
-    return place.whole, eqn.inputs[0].shape[place.major], place.inner
+    last = None
+    for dims, (dim, *others) in [(dims, places) for dims, places in groups(tuple(before), tuple(after)) if places]:
+        if len(dims) > 1 and not others:
+            last = dim, math.prod(before[dims[0] : dims[-1]]), before[dims[-1]]
+    return last
 
 
 class _Keeper:
+    """`further`: values in which a merge of more than two dims has merged the others."""
+
     def __init__(self, chosen: Chosen) -> None:
         self.chosen = chosen
         self.apart: dict[Var, Apart] = {}
+        self.further: set[Var] = set()
 
     def rule(self, eqn: Eqn, here: Rewriter) -> Sequence[Var] | None:
         return self.reshaped(eqn) if eqn.op is reshape else self.passed(eqn)
 
     def reshaped(self, eqn: Eqn) -> Sequence[Var] | None:
-        """A chosen merge begins something; a reshape of what is apart begins from that."""
+        """A reshape of what is apart begins from that; a chosen merge begins something."""
         (x,), (out,) = eqn.inputs, eqn.outputs
         apart = self.apart.get(x)
-        if apart is not None:
-            return [apart.var if apart.var.shape == out.shape else reshape(apart.var, shape=out.shape)]
-        place = merged(eqn)
+        source = x if apart is None else apart.var
+        result = out if apart is None else source if source.shape == out.shape else reshape(source, shape=out.shape)
+        place = _merge_between(source.shape, out.shape)
         if place is not None and self.chosen(eqn):
-            is_longer = out.rank == x.rank
-            self.apart[out] = Apart(reshape(x, shape=(*x.shape, 1)) if is_longer else x, *place)
-        return None
+            self.apart[result] = Apart(self.all_but_last(source, out.shape, *place), *place)
+        return None if apart is None else [result]
+
+    def all_but_last(self, source: Var, shape: tuple[int, ...], dim: int, major: int, minor: int) -> Var:
+        """The source, as the shape has it, but for a dim that stays two."""
+        shape = (*shape[:dim], major, minor, *shape[dim + 1 :])
+        if source.shape == shape:
+            return source
+        var = reshape(source, shape=shape)
+        if _merge_between(source.shape, shape) is not None:
+            self.further.add(var)
+        return var
 
     def passed(self, eqn: Eqn) -> Sequence[Var] | None:
         """The equation on values that are apart, if its rule lets the merged factor through, or it splits itself."""

@@ -61,6 +61,14 @@ def _arg_reduction(name: str, kind: str, evaluate: Any, reduce: Op, direction: s
         axis = shifted(params["axis"], dim)
         return [op(operands[0], **{**params, "axis": axis})], [dim - (axis < dim)]
 
+    def split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var]:
+        """The first line with the best value, and the place in it. Places count in the index dtype, which may wrap around."""
+        (var,), axis, index = operands, params["axis"], params["index_dtype"]
+        places, values = op(var, **{**params, "axis": axis + 1}), reduce(var, axes=(axis + 1,))
+        line = op(values, **params)
+        extent = scalar(np.asarray(var.shape[axis + 1]).astype(index)[()], index)
+        return [add(multiply(line, spread(extent, line.shape)), _winner(places, values, axis, op))]
+
     op = Op(
         name=name,
         type_rule=type_rule,
@@ -70,6 +78,7 @@ def _arg_reduction(name: str, kind: str, evaluate: Any, reduce: Op, direction: s
         samples=_samples,
         batch=batch,
         jvp=zero_jvp,
+        split=split,
         partition=lambda local: [_partition(local, op, reduce, kind)],
     )
     return op

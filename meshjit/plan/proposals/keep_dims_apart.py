@@ -12,7 +12,7 @@ from meshjit.core.plan import Plan
 from meshjit.core.program import Eqn
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
-from meshjit.transform.keep_dims_apart import keep_dims_apart, merged
+from meshjit.transform.keep_dims_apart import keep_dims_apart, merge_of
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
@@ -28,12 +28,12 @@ def propose(draft: Draft) -> Iterator[Proposal]:
 
 
 def _merging_gathers(plan: Plan) -> Iterator[Eqn]:
-    """Reshapes that merge two dims, and want their operand less sharded than it is, or cut it at other places."""
+    """Reshapes that merge dims, and want their operand less sharded than it is, or cut it at other places."""
     pairs = zip(plan.program.eqns, plan.equations, strict=True)
     for eqn, step in [(eqn, step) for eqn, step in pairs if eqn.op.touches == "nothing" or step.bodies]:
         for body in step.bodies:
             yield from _merging_gathers(body)
-        if merged(eqn) is not None:
+        if merge_of(eqn) is not None:
             here, operand = plan.placements[eqn.inputs[0]], step.operands[0]
             sides = ((operand, eqn.inputs[0]), (step.results[0], eqn.outputs[0]))
             before, after = (math.prod(p.local_shape(v.shape, plan.mesh)) for p, v in sides)
