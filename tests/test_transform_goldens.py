@@ -31,6 +31,7 @@ from meshjit.transform.batch import batch
 from meshjit.transform.batch_gathers import batch_gathers
 from meshjit.transform.collect_apart import collect_apart
 from meshjit.transform.commute import commute
+from meshjit.transform.compose_permutes import compose_permutes
 from meshjit.transform.compute_again import Section, compute_again
 from meshjit.transform.compute_again_in_loops import LoopAgain, compute_again_in_loop, loop_pairs
 from meshjit.transform.cse import cse
@@ -221,6 +222,7 @@ PASSES = {
     "update_early": plain(update_early),
     "slice_operands": plain(slice_operands, values_on_devices_stay),
     "share_halos": plain(share_halos, values_on_devices_stay),
+    "compose_permutes": plain(compose_permutes, values_on_devices_stay),
     "merge_permutes": Pass(merge_permutes, lambda p: merge_permutes(p, MESH, Topology.cpu(MESH)), values_on_devices_stay),
     "pair_permutes": Pass(pair_permutes, lambda p: pair_permutes(p, MESH), values_on_devices_stay),
     "fuse": plain(fuse, values_stay_but_for_rounding),

@@ -25,17 +25,18 @@ While planning (`plan/proposals/`: they need placements, and the search keeps wh
 After partitioning (`finish`, on local Programs; collectives are there now):
     18 cse               with constants, which no longer need a copy for each use
     19 slice_operands    after 18: where a device stands, and where its part begins, are one value each
-    20 share_halos       before 21: overlapping borders are one, and not two to be merged
-    21 merge_permutes    before 22: it copies little, and 22 computes masks
-    22 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+    20 share_halos       before 22: overlapping borders are one, and not two to be merged
+    21 compose_permutes  before 22, which would put something between
+    22 merge_permutes    before 23: it copies little, and 23 computes masks
+    23 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
 
 Before emission (`clean`, on local Programs):
-    23 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
-    24 fuse              after all else that moves or cuts transforms: several dims in one
-    25 share_shifts      where the target needs it: after 23, which makes shifts of pads
-    26 slice_late        where the target needs it; after 23, which takes slices as early as it can
-    27 hide_constants    where the target needs it; after 23, which folds constants
-    28 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    24 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    25 fuse              after all else that moves or cuts transforms: several dims in one
+    26 share_shifts      where the target needs it: after 24, which makes shifts of pads
+    27 slice_late        where the target needs it; after 24, which takes slices as early as it can
+    28 hide_constants    where the target needs it; after 24, which folds constants
+    29 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from __future__ import annotations
 from meshjit.core.program import Program
 from meshjit.core.target import Target
 from meshjit.transform.batch_gathers import batch_gathers
+from meshjit.transform.compose_permutes import compose_permutes
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
@@ -73,13 +75,13 @@ def simplify(program: Program) -> Program:
 
 
 def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
-    """Passes 18 to 22: fewer collectives for the same bytes, in nested Programs too."""
-    local = share_halos(slice_operands(cse(local, constants=True)))
+    """Passes 18 to 23: fewer collectives for the same bytes, in nested Programs too."""
+    local = compose_permutes(share_halos(slice_operands(cse(local, constants=True))))
     return pair_permutes(merge_permutes(local, mesh, topology), mesh)
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 23 to 28: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 24 to 29: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
     local = slice_late(local) if target.slices_late else local
