@@ -20,6 +20,8 @@ from tests.tools.fuzz import drawn_by
 from tests.tools.laws import check_law
 from tests.tools.wire import MESH, moved, traced
 
+CUBE = AbstractMesh((2, 2, 2), ("x", "y", "z"))
+
 # -- reduce-scatter, also along minor dims where the machine only likes the first
 
 
@@ -39,6 +41,39 @@ def test_minor_dims_that_do_not_divide() -> None:
     arguments = {"f32[64, 128]": P(None, "data"), "f32[128, 250]": P("data", None)}
     assert moved(mnp.dot, arguments, [P(None, "data")]) == ["1 reduce_scatter(data) 48384"]
     assert moved(mnp.tanh, {"f32[6, 7, 4]": P(None, "data")}, [P()]) == ["1 all_gather(data) 576"]
+
+
+def test_scalar_products_of_grids_in_pencils_and_cubes_move_no_grid() -> None:
+    """`vdot` makes vectors of grids, of which no shard of a pencil is a block: sums of each device's part are added up instead."""
+    for mesh, spec in ((MESH, P("data", "model")), (MESH, P(None, "model", "data")), (CUBE, P("x", "y", "z"))):
+        arguments: dict[str, P | None] = {"f32[16, 8, 12]": spec, "f32[16, 8, 12] #2": spec}
+        (sent,) = moved(mnp.vdot, arguments, [P()], mesh)
+        assert sent.startswith("1 all_reduce"), sent
+
+
+def test_the_place_of_the_largest_element_of_a_grid_moves_no_grid() -> None:
+    argument: dict[str, P | None] = {"f32[64, 64, 128]": P("data", "model")}
+    assert sum(int(row.split()[-1]) for row in moved(mnp.argmax, argument, [P()])) < 64 * 64 * 128
+
+
+@pytest.mark.parametrize("extent", [2**20, 2**20 - 3])
+def test_a_ring_that_is_read_from_a_computed_place_goes_round_by_powers_of_two(extent: int) -> None:
+    """Five shards where all others are 15; uneven ones are gathered."""
+    devices, ring = AbstractMesh((16,), ("x",)), {f"f32[{extent}]": P("x"), "i32[]": None}
+    shard = -(-extent // 16) * 4
+    even = extent % 16 == 0
+    assert moved(lambda x, n: mnp.roll(x, 5 * n), ring, [P("x")], devices, target_of(devices, ("tpu",))) == [
+        f"5 collective_permute(pairs) {5 * shard}" if even else f"1 all_gather(x) {15 * shard}"
+    ]
+
+
+def test_a_grid_that_is_mirrored_in_two_dims_goes_to_its_place_at_once() -> None:
+    assert moved(mnp.flip, {"f32[16, 64]": P("data", "model")}, [P("data", "model")]) == ["1 collective_permute(pairs) 512"]
+
+
+def test_diagonals_of_pencils_are_summed_not_brought_together() -> None:
+    rows = moved(mnp.diagonal, {"f32[128, 96]": P("data", "model")}, [P()])
+    assert sum(int(row.split()[-1]) for row in rows) < 2 * 96 * 4, rows
 
 
 # -- conflicts settled by cost

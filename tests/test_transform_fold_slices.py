@@ -10,7 +10,10 @@ import pytest
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import scalar
+from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.shape import reshape
 from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.index.dynamic_roll import dynamic_roll
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.simulate.evaluate import evaluate
@@ -39,6 +42,11 @@ def at(*places: int) -> list[Var]:
     return [scalar(p, np.int32) for p in places]
 
 
+def unknown(x: Var) -> Var:
+    """A place that is an element of x."""
+    return convert(reshape(taken(x, 3, 4), shape=()), dtype=np.dtype(np.int32))
+
+
 def cut(start: int, limit: int, stride: int = 1) -> dict[str, Any]:
     return {"start": (start,), "limit": (limit,), "strides": (stride,)}
 
@@ -62,6 +70,10 @@ CASES = [  # what is written, the ops that it becomes, the params of the last of
     (lambda x: joined(taken(x, 3, 20), taken(x, 0, 3)), "roll", {"shift": 17, "dimension": 0}),
     (lambda x: joined(taken(x, 3, 20), taken(x, 1, 4)), "slice slice concatenate", {"dimension": 0}),
     (lambda x: dynamic_slice(x, *at(18), slice_sizes=(3,)), "slice", cut(17, 20)),
+    (lambda x: dynamic_slice(joined(x, x), *at(3), slice_sizes=(20,)), "roll", {"shift": 17, "dimension": 0}),
+    (lambda x: dynamic_slice(joined(x, x), unknown(x), slice_sizes=(20,)), "slice reshape convert dynamic_roll", {"dimension": 0}),
+    (lambda x: dynamic_slice(joined(x, x), unknown(x), slice_sizes=(19,)), "concatenate slice reshape convert dynamic_slice", {"slice_sizes": (19,)}),
+    (lambda x: dynamic_roll(x, *at(25), dimension=0), "roll", {"shift": 0, "dimension": 0}),
     (lambda x: dynamic_update_slice(x, taken(x, 2, 20), *at(1)), "slice update_slice", {"start": (1,)}),
     (lambda x: dynamic_update_slice(x, taken(x, 7, 9), *at(1)), "slice dynamic_update_slice", {}),
     (lambda x: dynamic_update_slice(x, taken(x, 1, 20), *at(-5)), "slice update_slice", {"start": (0,)}),

@@ -12,7 +12,7 @@ from meshjit.core.types import is_inexact
 from meshjit.numpy.arguments import diagonal_number, shape_tuple
 from meshjit.numpy.creation import eye, iota
 from meshjit.numpy.indexing import take
-from meshjit.numpy.places import bounded, from_front, known_places, place_dtype, widened
+from meshjit.numpy.places import bounded, from_front, place_dtype, widened
 from meshjit.numpy.promote import (
     asarray,
     broadcast_to,
@@ -27,7 +27,6 @@ from meshjit.numpy.promote import (
 )
 from meshjit.numpy.reductions import any_, cumsum, sum as total
 from meshjit.numpy.shaping import (
-    concatenate,
     expand_dims,
     flip,
     moveaxis,
@@ -90,7 +89,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
-    """`numpy.roll`. A traced shift is one dynamic slice of two copies."""
+    """`numpy.roll`."""
     shift = list(shift) if isinstance(shift, range) else shift
     if not isinstance(shift, int) and len(shape_of(shift)) > 1:
         raise ValueError(f"roll: shifts are a number or a vector, got shape {shape_of(shift)}\n  at {line_of(user_source())}")
@@ -129,8 +128,7 @@ def _rolled(x: Any, amount: Any, dim: int) -> Any:
 
     fits, dtype = bounded(extent, amount) == extent, place_dtype(*(2 * n for n in shape_of(x)))
     place = cast(remainder(negative(amount), extent), np.int32) if fits else from_front(negative(amount), extent)
-    starts = [widened(place, dtype) if d == dim else known_places(0, dtype) for d in range(len(shape_of(x)))]
-    return bind(ops("dynamic_slice"), concatenate([x, x], dim), *starts, slice_sizes=shape_of(x))
+    return bind(ops("dynamic_roll"), asarray(x), widened(place, dtype), dimension=dim)
 
 
 def resize(a: Any, new_shape: Any) -> Any:
@@ -149,14 +147,23 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     a = moveaxis(a, (axis1, axis2), (-2, -1))
     rows, columns = shape_of(a)[-2:]
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    start = (min(max(-offset, 0), rows), min(max(offset, 0), columns))
-    rank = len(shape_of(a))
-    a = slice_in_dim(slice_in_dim(a, start[0], start[0] + count, axis=rank - 2), start[1], start[1] + count, axis=rank - 1)
+    rank, starts = len(shape_of(a)), []
+    for axis, begin in ((rank - 2, max(-offset, 0)), (rank - 1, max(offset, 0))):
+        extent = shape_of(a)[axis]
+        begin = min(begin, extent)
+        is_long = extent > 2 * count  # what is cut of a sharded dim may have to be sent, and what is masked is read
+        a = slice_in_dim(a, begin, begin + count, axis=axis) if is_long else a
+        starts.append(0 if is_long else begin)
 
-    on = eye(count, dtype=np.bool_)
+    rows, columns = shape_of(a)[-2:]
+    on = eye(rows, columns, starts[1] - starts[0], dtype=np.bool_)
+    summed = rank - 2 if rows > columns else rank - 1
     if dtype_of(a) == np.bool_:
-        return any_(logical_and(on, a), axis=-1)
-    return total(where(on, a, 0), axis=-1, dtype=dtype_of(a))
+        line = any_(logical_and(on, a), axis=summed)
+    else:
+        line = total(where(on, a, 0), axis=summed, dtype=dtype_of(a))
+    start = starts[rank - 1 - summed]
+    return slice_in_dim(line, start, start + count, axis=rank - 2)
 
 
 def diag(v: Any, k: int = 0) -> Any:

@@ -7,6 +7,8 @@
     pad(x, constant 0) {low=(-1,), high=(1,)}                 ->  shift(x) {shift=-1, dimension=0}
     slice(concatenate(a, b, c))[2:]                           ->  concatenate(slice(b)[1:], c), a having 1 element
     concatenate(slice(x)[3:], slice(x)[:3])                   ->  roll(x) {shift=-3, dimension=0}
+    dynamic_slice(concatenate(x, x), i), as long as x         ->  dynamic_roll(x, i) {dimension=0}
+    dynamic_roll(x, constant 3)                               ->  roll(x) {shift=-3, dimension=0}
 
 So what is taken of a sharded dim is seen whole, and a shift is one exchange of border rows.
 """
@@ -21,6 +23,7 @@ import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.base.constants import constant
+from meshjit.ops.index.dynamic_roll import dynamic_roll
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.roll import roll, shift
 from meshjit.ops.slicing.slices import pad, slice_
@@ -46,10 +49,30 @@ def _taken(eqn: Eqn, here: Rewriter) -> Eqn:
     x, *rest = eqn.inputs
     start = _starts(rest, here, x.shape, eqn.params["slice_sizes"])
     if start is None:
-        return eqn
+        return _taken_of_two(eqn, here)
     limit = tuple(a + m for a, m in zip(start, eqn.params["slice_sizes"], strict=True))
     cut = replace(eqn, op=slice_, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})
     return _sliced(cut, here)
+
+
+def _taken_of_two(eqn: Eqn, here: Rewriter) -> Eqn:
+    """As much of two copies of a value, one behind the other, as one has, is that value as a ring."""
+    before = here.makers.get(eqn.inputs[0])
+    if before is None or before.op is not concatenate or len(before.inputs) != 2:
+        return eqn
+    x, dim = before.inputs[0], before.params["dimension"]
+    if before.inputs[1] is not x or eqn.outputs[0].type != x.type:
+        return eqn
+    return replace(eqn, op=dynamic_roll, inputs=(x, eqn.inputs[1 + dim]), params={"dimension": dim})
+
+
+def _turned(eqn: Eqn, here: Rewriter) -> Eqn:
+    x, place = eqn.inputs
+    dim = eqn.params["dimension"]
+    start = _starts([place], here, [2 * x.shape[dim]], [x.shape[dim]])
+    if start is None or not x.shape[dim]:
+        return eqn
+    return replace(eqn, op=roll, inputs=(x,), params={"shift": -start[0] % x.shape[dim], "dimension": dim})
 
 
 def _updated(eqn: Eqn, here: Rewriter) -> Eqn:
@@ -171,6 +194,7 @@ def _padded(eqn: Eqn, here: Rewriter) -> Eqn:
 
 _RULES: dict[str, Rule] = {
     "dynamic_slice": _taken,
+    "dynamic_roll": _turned,
     "dynamic_update_slice": _updated,
     "slice": _sliced,
     "pad": _padded,

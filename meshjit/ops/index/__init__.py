@@ -4,6 +4,7 @@ from meshjit.ops.index import (
     columns,
     dynamic,
     dynamic_partition,
+    dynamic_roll,
     gather,
     gather_partition,
     scatter,
