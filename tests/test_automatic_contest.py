@@ -85,6 +85,20 @@ def test_a_way_of_which_no_plan_fits_is_proved_to_have_none_once_another_has(mon
     assert plan.optimum is not None and alone is not None and alone.is_optimal and plan.optimum.bound == pytest.approx(alone.bound)
 
 
+@pytest.mark.parametrize("effort", [1.0, 2e7, 1e8])
+def test_all_ways_together_take_the_effort_of_two(effort: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the round that is begun, and a first one of each, so that none is left without a bound: programs of four ways were
+    searched four times as long."""
+    monkeypatch.setattr(small, "SMALL", 0)
+    program = traced(gates, ["f32[32, 128]", "f32[16, 128]", "f32[32, 8]", "f32[12, 32, 16]", "f32[12, 32, 8]"])
+    others = [other for _, other in rewritten(program, Machine(BOTH, target_of(BOTH)))]
+    searches = [Search(drafted(each, BOTH), {}, effort=effort) for each in (program, *others)]
+    _, plan = best_of(searches)
+    rounds = [search.proof.rounds for search in searches if search.proof is not None]
+    assert plan.optimum is not None and plan.optimum.gap < 0.6 and all(rounds)
+    assert max(rounds) == 1 or sum(search.spent for search in searches) < 3 * effort
+
+
 def test_what_is_late_is_left_to_the_first_way() -> None:
     """Its plan is there, whatever the time, and its bound is that of the work alone."""
     program = traced(tokens, ["f32[3, 2, 512]", "f32[512, 2000]"])

@@ -17,6 +17,7 @@ import meshjit.numpy as mnp
 from meshjit.autodiff import grad
 from meshjit.core.plan import Plan
 from meshjit.core.program import Eqn, Program
+from meshjit.plan.automatic import eliminate
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import make_automatic_plan
@@ -161,7 +162,7 @@ def test_variables_of_one_choice_are_cut_out(last: list[int]) -> None:
     assert len(assignments) == 1 if last == [0] else len(assignments) == 3
 
 
-def test_what_is_too_wide_takes_hints() -> None:
+def test_what_is_too_wide_takes_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem()
     for _ in range(8):
         problem.variable(np.arange(5.0))
@@ -170,6 +171,10 @@ def test_what_is_too_wide_takes_hints() -> None:
         problem.add(pair, generator.integers(0, 9, (5, 5)).astype(np.float64))
     with pytest.raises(TooWide, match="a table of 390,625 entries"):
         Elimination(problem, largest=1000)
+    monkeypatch.setattr(eliminate, "TOTAL", 300_000)
+    with pytest.raises(TooWide, match="tables of more than 300,000 entries"):
+        Elimination(problem)
+    monkeypatch.undo()
     hinted = Elimination(problem, largest=1000, hints=[0] * 8)
     assert hinted.fixed and problem.cost(hinted.best()) == hinted.least >= Elimination(problem).least
     spared = Elimination(problem, largest=1000, hints=hinted.best(), spared=hinted.fixed.keys())

@@ -12,12 +12,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from meshjit.core.plan import Plan
 from meshjit.plan.automatic.candidate import Candidate
 from meshjit.plan.automatic.frugal import CLOSE, sent
+from meshjit.plan.automatic.limits import FIRST
 from meshjit.plan.automatic.prove import ROUND
 from meshjit.plan.automatic.solve import Search
+
+TOGETHER: Final = 2  # times the effort of one proof, that of all
 
 
 def best_of(searches: Sequence[Search]) -> tuple[int, Plan]:
@@ -44,13 +48,20 @@ def best_of(searches: Sequence[Search]) -> tuple[int, Plan]:
 
 
 def _prove(searches: Sequence[Search]) -> None:
-    """A round of each proof; then of that whose bound is the least, for a better plan is most likely there."""
+    """A round of each proof; then of that whose bound is the least, for a better plan is most likely there. Together they take
+    twice as much effort as one may."""
     left = sorted(searches, key=lambda search: search.quickest)
+    effort = TOGETHER * max(search.effort for search in searches) - sum(search.spent for search in searches)
     while left:
         for search in left:
             search.rival = _least(searches)
         search = min(left, key=lambda search: search.proved)
-        if not search.prove(ROUND if len(left) > 1 else math.inf):
+        if effort <= 0 and search.proved:
+            return
+        before = search.spent
+        goes_on = search.prove(ROUND if len(left) > 1 else math.inf, max(effort, FIRST))
+        effort -= search.spent - before
+        if not goes_on:
             left.remove(search)
 
 

@@ -24,6 +24,8 @@ import numpy as np
 from meshjit.plan.automatic.problem import Problem, Scope, Table, joined
 
 LARGEST: Final = 1 << 24  # entries of a table: 128 MiB
+TOTAL: Final = 1 << 26  # of all of them
+ENTRIES: Final = 1 << 14  # that are gone through in the time in which a table is begun
 
 
 class TooWide(Exception):
@@ -43,9 +45,9 @@ class Elimination:
     """Of a Problem. `least` is the least cost, inf where nothing is allowed. Variables in `last` are eliminated after all
     others.
 
-    Beyond `largest` entries of a table it raises TooWide; with `hints`, a choice per variable or None, it takes the hint of one
-    of the table's variables instead, if possible of one that is not in `spared`. Then `fixed` is not empty, and `least` is the
-    least of what is left."""
+    Beyond `largest` entries of a table, or TOTAL of all, it raises TooWide; with `hints`, a choice per variable or None, it takes
+    the hint of one of the variables of too large a table instead, if possible of one that is not in `spared`. Then `fixed` is not
+    empty, and `least` is the least of what is left."""
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class Elimination:
         self.neighbours = [{u for scope in scopes for u in scope} - {v} for v, scopes in enumerate(self.of)]
         self.largest = largest
         self.buckets: list[Bucket] = []
+        self.entries = 0
         self.single = [v for v, size in enumerate(problem.sizes) if size == 1]  # tables are cut instead of joined
         least = sum([self._cut(v, 0) for v in self.single])
         kept, several = set(last).difference(self.single), [v for v, size in enumerate(problem.sizes) if size != 1]
@@ -139,6 +142,9 @@ class Elimination:
         sizes = self.problem.sizes
         table = np.broadcast_to(joined(ordered, full), [sizes[v] for v in full])
         self.buckets.append(Bucket(variable, scope, table))
+        self.entries += table.size
+        if self.entries > TOTAL and not self.hints:
+            raise TooWide(f"tables of more than {TOTAL:,} entries")
         for own, _ in mine:
             for v in own:
                 self.of[v].discard(own)
@@ -152,6 +158,11 @@ class Elimination:
         for v in scope:
             self.of[v].add(scope)
         return 0.0
+
+    @property
+    def work(self) -> int:
+        """In entries of tables that are gone through."""
+        return self.entries + ENTRIES * len(self.buckets)
 
     def best(self) -> list[int]:
         """An assignment of least cost; of equals the first in the order of choices."""

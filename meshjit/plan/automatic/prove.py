@@ -78,7 +78,7 @@ class Proof:
     ) -> None:
         self.rent = rent
         self.model, self.upper, self.attempt, self.effort, self.deadline = model, upper, attempt, effort, deadline
-        self.granted = effort
+        self.granted, self.spent = effort, 0.0
         self.left = Left(model, upper)
         self.bound, self.few = 0.0, FEW
         self.rounds, self.idle, self.stalled, self.in_vain = 0, 0, 0, 0
@@ -120,7 +120,7 @@ class Proof:
         self._sweep(FEW_SWEEPS)
         if self.granted > ROUND and (self.rounds or self.left.messages.bound()[0] < CLOSE * self.upper):
             self._sweep(SWEEPS - FEW_SWEEPS)
-        self.effort -= ROUND
+        self._spend(ROUND)
         before, upper, size, (bound, excess, parts) = self.bound, self.upper, self.left.size, self.left.messages.bound()
         self.bound = max(before, bound)
         self._note()
@@ -144,10 +144,14 @@ class Proof:
         if self.supposed < 1 and self.bound - before < SLOW * (self.upper - self.bound):
             self._suppose()
 
+    def _spend(self, entries: float) -> None:
+        self.effort -= entries
+        self.spent += entries
+
     def _sweep(self, times: int) -> None:
         for _ in range(times):
             self.left.messages.sweep()
-        self.effort -= 2 * times * self.left.size
+        self._spend(2 * times * self.left.size)
 
     def _leave_out(self, bound: float, excess: Excess, parts: Parts) -> tuple[Excess, Parts]:
         """Choices that no plan needs to cost less than the best one; the excess of the others."""
@@ -161,7 +165,7 @@ class Proof:
         """Exact prices of the entries with least excess; how many."""
         slack, most = (self.upper - self.bound) * EQUAL, times * (SHARPENED + self.left.size // ENTRIES)
         count = self.left.sharpen(excess, parts, slack, most)
-        self.effort -= WALK * count
+        self._spend(WALK * count)
         return count
 
     def _suppose(self) -> None:
@@ -170,7 +174,7 @@ class Proof:
         aim = self.bound + self.supposed * (self.upper - self.bound)
         other, seconds = self._supposing(aim)
         other.run()
-        self.effort -= other.granted - max(0.0, other.effort)
+        self._spend(other.spent)
         self.upper = min([self.upper, *seconds])
         if self.upper <= aim:
             self.left, self.bound, self.few = other.left, other.bound, other.few
@@ -191,6 +195,7 @@ class Proof:
         other.left = self.left.again()
         other.upper, other.supposed, other.attempt, other.is_watched = aim, 1.0, attempt, False
         other.effort = other.granted = SUPPOSED_EFFORT * self.effort
+        other.spent = 0.0
         other.idle, other.stalled, other.in_vain = 0, 0, 0
         return other, seconds
 
@@ -230,7 +235,7 @@ class Proof:
                 return
             for cost, choices in among_few(problem, suggested, MIDDLING, excess, share * (self.upper - self.bound)):
                 self._plan(choices, cost)
-            self.effort -= ROUND
+            self._spend(ROUND)
 
     def in_order(self, steps: float) -> Iterator[tuple[float, list[int] | None]]:
         """(lower bound, assignment) of all that is left, the cheapest first; after so many steps (the bound of the others, None).
@@ -246,7 +251,7 @@ class Proof:
 
     def _eliminate(self) -> None:
         """Where few choices are left: what they cost at least, exactly, and the plan of the cheapest."""
-        self.effort -= ROUND
+        self._spend(ROUND)
         try:
             elimination = Elimination(self.left.problem(), largest=MEDIUM)
         except TooWide:

@@ -39,6 +39,7 @@ from meshjit.plan.draft import Draft, first_draft
 
 LEFT: Final = 1 << 21  # entries of a table of the elimination of choices without rent
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
+FAR: Final = 1.05  # times the seconds of another Search's plan: a plan of a descent after which no more are made
 NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
 
 
@@ -138,13 +139,18 @@ class Search(Made):
         self.prove(ROUND)
         return self.proof.bound >= CLOSE * self.rival
 
-    def prove(self, effort: float = math.inf) -> bool:
-        """Go on with the proof for so much effort; whether it goes on."""
+    def prove(self, effort: float = math.inf, left: float = math.inf) -> bool:
+        """Go on with the proof for so much effort, of which so much is left; whether it goes on."""
         if self.proof is None or self.proof.is_over:
             return False
-        self.proof.upper = min(self.proof.upper, self.fitting)
+        self.proof.upper, self.proof.effort = min(self.proof.upper, self.fitting), min(self.proof.effort, left)
         self.proof.run(effort)
         return not self.proof.is_over
+
+    @property
+    def spent(self) -> float:
+        """Effort of the proof so far."""
+        return 0.0 if self.proof is None else self.proof.spent
 
     @property
     def proved(self) -> float:
@@ -160,7 +166,7 @@ class Search(Made):
         if is_relaxed:
             self.bound = max(self.bound, self._relaxed())
         is_near = self.is_complete or self.most <= (NEAR_RELAXED if is_relaxed else NEAR) * self.bound
-        if not is_near and (self.proof is not None or not self.later):
+        if not is_near and (self.proof is not None or not self.later) and self.quickest <= FAR * self.rival:
             self._descend()
 
     def settle(self) -> Candidate:
@@ -297,9 +303,8 @@ class Search(Made):
 
     def bounded(self, seconds: float) -> float:
         """A bound on all plans, none of which is made; no more than these seconds."""
-        if not self.later:
-            return min(seconds, self.least_work)
-        return max(0.0, bound_on(self.draft, self.ties, seconds, self.later) - self.most_rent)
+        least = min(seconds, self.least_work)
+        return max(least, bound_on(self.draft, self.ties, seconds, self.later) - self.most_rent) if self.later else least
 
     # --- one axis at a time -------------------------------------------------------------------------------------------
 

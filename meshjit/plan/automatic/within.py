@@ -34,7 +34,6 @@ RISE: Final = 0.5  # what the bound is supposed to rise by where no plan fits ye
 TILT: Final = 2.0  # exponent of what a moment's weight grows by, where it holds most
 QUICK: Final = 1 << 18  # entries of a table of the elimination that tells what each choice costs at least
 EFFORT: Final = 1 << 28  # entries of tables to go through until assignments are gone through in order; some 2 s
-ENTRIES: Final = 1 << 14  # in the time of which a table is begun
 
 Ordered = Iterator[tuple[float, Choices | None]]
 
@@ -141,7 +140,7 @@ class Within:
 
     def _eliminated(self, problem: Problem, largest: int = LARGEST, last: Sequence[int] = ()) -> Elimination:
         elimination = Elimination(problem, last=last, largest=largest)
-        self.effort -= sum([bucket.table.size for bucket in elimination.buckets]) + ENTRIES * len(elimination.buckets)
+        self.effort -= elimination.work
         return elimination
 
     @property
