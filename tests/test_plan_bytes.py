@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.plan.accumulate import accumulators
@@ -65,6 +67,17 @@ def test_a_ring_that_is_read_from_a_computed_place_goes_round_by_powers_of_two(e
     assert moved(lambda x, n: mnp.roll(x, 5 * n), ring, [P("x")], devices, target_of(devices, ("tpu",))) == [
         f"5 collective_permute(pairs) {5 * shard}" if even else f"1 all_gather(x) {15 * shard}"
     ]
+
+
+@pytest.mark.parametrize("extent", [2**30, 2**31 + 1024])
+def test_places_in_long_rings_are_counted_in_numbers_that_hold_twice_their_extent(extent: int) -> None:
+    """A shard's first place and the shift were added in int32, which 2**30 and 2**30 exceed."""
+    placed = NamedSharding(AbstractMesh((4,), ("x",)), P("x"))
+    types = mj.ShapeDtypeStruct((extent,), np.float32), mj.ShapeDtypeStruct((), np.int32)
+    for fun in (mnp.roll, mj.grad(lambda x, n: (mnp.roll(x, n) * x).sum())):
+        local = mj.jit(fun, in_shardings=(placed, None), out_shardings=placed).lower(*types).lowering.local
+        (place,) = {eqn.inputs[0].dtype for eqn in local.eqns if eqn.op.name == "remainder" and eqn.inputs[0].dtype != np.int32} or {None}
+        assert place == np.int64
 
 
 def test_a_grid_that_is_mirrored_in_two_dims_goes_to_its_place_at_once() -> None:

@@ -84,15 +84,17 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
 
 def _transpose(cotangents, operands, in_types, params):
     """Back by as much: from the extent less the place on."""
-    (ct,), place, extent = cotangents, operands[1], in_types[0].shape[params["dimension"]]
-    return [dynamic_roll(ct, subtract(scalar(extent, I32), _clamped(place, extent)), **params), None]
+    (ct,), extent = cotangents, in_types[0].shape[params["dimension"]]
+    place = _clamped(operands[1], extent)
+    return [dynamic_roll(ct, subtract(scalar(extent, place.dtype), place), **params), None]
 
 
 def _clamped(place: Var, extent: int) -> Var:
-    """In a signed dtype that the extent fits."""
-    wide = place if place.dtype.kind == "i" and place.dtype.itemsize >= 4 else convert(place, dtype=np.dtype(np.int64))
+    """In a signed dtype that twice the extent fits."""
+    wide = place if place.dtype.itemsize >= 4 else convert(place, dtype=I32)
     inside = clamp(scalar(0, wide.dtype), wide, scalar(min(extent, np.iinfo(wide.dtype).max), wide.dtype))
-    return inside if extent > np.iinfo(I32).max else convert(inside, dtype=I32)
+    dtype = I32 if 2 * extent <= np.iinfo(I32).max else np.dtype(np.int64)
+    return inside if inside.dtype == dtype else convert(inside, dtype=dtype)
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
@@ -119,7 +121,9 @@ def _partition(local: LocalEquation) -> list[Var]:
     if count * shard == extent and digits + 1 < count - 1:
         return [_round(local, var, dim, axes, place, digits)]
     whole = cut(all_gather(var, axes=tuple(axes), size=count, dim=dim), dim, 0, extent)
-    first = convert(multiply(local.index(axes), scalar(shard, I32)), dtype=place.dtype)
+    index = local.index(axes)
+    index = index if index.dtype == place.dtype else convert(index, dtype=place.dtype)
+    first = multiply(index, scalar(shard, place.dtype))
     begin = remainder(add(first, place), scalar(extent, place.dtype))
     return [_taken(concatenate(whole, cut(whole, dim, 0, min(shard, extent)), dimension=dim), begin, dim, shard)]
 
