@@ -60,6 +60,7 @@ def merge_of(eqn: Eqn) -> tuple[int, int, int] | None:
 
 
 def _merge_between(before: Sequence[int], after: Sequence[int]) -> tuple[int, int, int] | None:
+    """The same of two shapes."""
     if len(before) < 2 or 0 in before:
         return None
     last = None

@@ -1,17 +1,18 @@
-"""dynamic_roll: a dim as a ring, read from an element on whose place is computed. Param: dimension.
+"""dynamic_roll: a dim is a ring, and the result begins at a place of it that is computed. Param: dimension.
 
-The place, an integer scalar, is clamped into 0 … extent, as that of `dynamic_slice(concatenate(x, x), place)`, which is the same.
+The place is an integer scalar, and is clamped to 0 … extent. `dynamic_slice(concatenate(x, x), place)` gives the same.
 
-Along a sharded dim every shard needs parts of two neighbours in the ring, the same distance away for all, but nobody knows how
-far that is. So shards go round by 1, 2, 4, … places where the binary digits of the distance say so:
+Along a sharded dim every device needs parts of two shards. They are equally far away for all devices, but how far is known only
+when the program runs. So shards move on by 1, 2, 4, … devices; a device keeps what it receives where the distance has that
+binary digit:
 
-    x of 80 elements over 8 devices, read from 57 on: 5 shards and 7 elements further
+    x of 80 elements over 8 devices, from place 57 on: 5 shards and 7 elements further
     by 1     shards 1 2 3 4 5 6 7 0      5 is 101 in binary
     by 2     sent, and not taken
     by 4     shards 5 6 7 0 1 2 3 4
     by 1     shards 6 7 0 1 2 3 4 5      the second part; [7:17] of both together
 
-Few devices, and those whose shards are uneven, gather the dim.
+Few devices gather the dim, and so do any whose shards are uneven.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _clamped(place: Var, extent: int) -> Var:
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    """Members with places of their own take their slices of two copies."""
+    """Where members have places of their own, each takes a slice of two copies."""
     (x, place), (dim, own) = operands, dims
     if own is None:
         return [dynamic_roll(x, place, dimension=shifted(params["dimension"], dim or 0))], [dim]
@@ -119,7 +120,7 @@ def _partition(local: LocalEquation) -> list[Var]:
     count, place = local.mesh.axes_size(axes), _clamped(place, extent)
     digits = (count - 1).bit_length()
     if count * shard == extent and digits + 1 < count - 1:
-        return [_round(local, var, dim, axes, place, digits)]
+        return [_moved_on(local, var, dim, axes, place, digits)]
     whole = cut(all_gather(var, axes=tuple(axes), size=count, dim=dim), dim, 0, extent)
     index = local.index(axes)
     index = index if index.dtype == place.dtype else convert(index, dtype=place.dtype)
@@ -128,8 +129,8 @@ def _partition(local: LocalEquation) -> list[Var]:
     return [_taken(concatenate(whole, cut(whole, dim, 0, min(shard, extent)), dimension=dim), begin, dim, shard)]
 
 
-def _round(local: LocalEquation, var: Var, dim: int, axes: Any, place: Var, digits: int) -> Var:
-    """Of even shards the one that many shards further, and the next."""
+def _moved_on(local: LocalEquation, var: Var, dim: int, axes: Any, place: Var, digits: int) -> Var:
+    """The part of two even shards that this device needs."""
     extent, dtype = scalar(var.shape[dim], place.dtype), place.dtype
     distance = divide(place, extent)
     rest = subtract(place, multiply(distance, extent))
