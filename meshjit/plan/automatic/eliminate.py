@@ -6,8 +6,9 @@ and of its neighbours at that time, so variables go in the order in which these 
 
     chain x - y - z    eliminate x: a table over y; then y: a table over z; then z: the least cost
 
-Going back, each variable's table says what every choice costs beyond the best (its *regret*), given the variables that went
-after it. The cost of an assignment is the least cost plus its regrets, which gives assignments in the order of their cost.
+Going back, a variable's tables say what every choice costs beyond the best (its *regret*), given the variables that went
+after it. The cost of an assignment is the least cost plus its regrets, which gives assignments in the order of their cost. Only
+the tables are kept, not their sum, of which a column at a time is asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from meshjit.plan.automatic.problem import Problem, Scope, Table, joined
 
 LARGEST: Final = 1 << 24  # entries of a table: 128 MiB
-TOTAL: Final = 1 << 26  # of all of them
+TOTAL: Final = 1 << 26  # of all of them, one after the other
 ENTRIES: Final = 1 << 14  # that are gone through in the time in which a table is begun
 
 
@@ -34,11 +35,20 @@ class TooWide(Exception):
 
 @dataclass(frozen=True)
 class Bucket:
-    """A variable that is eliminated: the sum of its tables, along the first axis its own choices, and who is on the others."""
+    """A variable that is eliminated: its tables, the smallest first, along the first axis of each its own choices and then the
+    variables that it has; and all variables that any has."""
 
     variable: int
+    size: int
     scope: Scope
-    table: Table
+    tables: Sequence[tuple[Scope, Table]]
+
+    def column(self, choices: Sequence[int] | dict[int, int]) -> Table:
+        """What each of its choices costs, given those of the others."""
+        total: Any = 0.0
+        for others, table in self.tables:
+            total = total + table[(slice(None), *[choices[v] for v in others])]
+        return np.broadcast_to(total, (self.size,))
 
 
 class Elimination:
@@ -137,11 +147,11 @@ class Elimination:
     def _eliminate(self, variable: int) -> float:
         scope = tuple(sorted(self.neighbours[variable]))
         mine = [(own, self.tables.pop(own)) for own in sorted(self.of[variable])]
-        full = (variable, *scope)
-        ordered = [(tuple(sorted(own, key=full.index)), _led_by(variable, own, table)) for own, table in mine]
-        sizes = self.problem.sizes
-        table = np.broadcast_to(joined(ordered, full), [sizes[v] for v in full])
-        self.buckets.append(Bucket(variable, scope, table))
+        full, sizes = (variable, *scope), self.problem.sizes
+        ordered = [(tuple([v for v in own if v != variable]), _led_by(variable, own, table)) for own, table in mine]
+        ordered.sort(key=lambda each: each[1].size)
+        self.buckets.append(Bucket(variable, sizes[variable], scope, ordered))
+        table = np.broadcast_to(joined([((variable, *own), table) for own, table in ordered], full), [sizes[v] for v in full])
         self.entries += table.size
         if self.entries > TOTAL and not self.hints:
             raise TooWide(f"tables of more than {TOTAL:,} entries")
@@ -168,12 +178,12 @@ class Elimination:
         """An assignment of least cost; of equals the first in the order of choices."""
         choices = [self.fixed.get(v, 0) for v in range(len(self.problem.sizes))]
         for bucket in reversed(self.buckets):
-            choices[bucket.variable] = int(np.argmin(_column(bucket, choices)))
+            choices[bucket.variable] = int(np.argmin(bucket.column(choices)))
         return choices
 
     def by_choice(self) -> Table:
         """What assignments cost at least, by choice of the one variable in `last`."""
-        table = self.buckets[-1].table
+        table = self.buckets[-1].column({})
         return self.least - table.min() + table if math.isfinite(self.least) else np.full(len(table), math.inf)
 
     def in_order(self, steps: float = math.inf) -> Iterator[tuple[float, dict[int, int] | None]]:
@@ -202,7 +212,7 @@ class Elimination:
             if depth == len(buckets):
                 yield cost, singles | {b.variable: c for b, c in zip(buckets, chosen, strict=True)}
                 continue
-            column = buckets[depth].table[(slice(None), *[chosen[n] for n in scopes[depth]])]
+            column = buckets[depth].column(dict(zip(buckets[depth].scope, [chosen[n] for n in scopes[depth]], strict=True)))
             regrets = column - column.min()
             order = np.argsort(regrets, kind="stable")
             item = (cost, next(count), depth + 1, (*chosen, int(order[0])), (cost, order, regrets, 0))
@@ -212,7 +222,3 @@ class Elimination:
 def _led_by(variable: int, own: Scope, table: Table) -> Table:
     at = own.index(variable)
     return table.transpose(at, *range(at), *range(at + 1, len(own))) if at else table
-
-
-def _column(bucket: Bucket, choices: Sequence[int] | dict[int, int]) -> Table:
-    return bucket.table[(slice(None), *[choices[v] for v in bucket.scope])]
