@@ -25,7 +25,8 @@ FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
 
 
 class Left:
-    """`upper`: the seconds of a plan that is there; tables have no entry that is much more."""
+    """`upper`: the seconds of a plan that is there; tables have no entry that is much more. The tables of the Model are
+    taken from it."""
 
     def __init__(self, model: Model, upper: float) -> None:
         prices = model.tables.prices
@@ -33,12 +34,10 @@ class Left:
         self.model, self.much = model, FORBIDDEN * upper
         self.prices: PriceList = prices
         self.alive: list[Any] = [np.arange(n) for n in model.problem.sizes]
-        self.terms = {scope: list(terms) for scope, terms in model.tables.terms.items()}
-        zeros = {scope: np.zeros([model.problem.sizes[v] for v in scope]) for scope in self.terms}
-        self.fixed: dict[Scope, Table] = {**zeros, **model.problem.tables}
+        self.terms, self.fixed = model.tables.take()  # parts with prices by number, and the others
         self.seconds = prices.array()
         own = [self.table((v,)) for v in range(len(model.problem.sizes))]
-        pairs = {scope: self.table(scope) for scope in self.fixed if len(scope) > 1}
+        pairs = {scope: self.table(scope) for scope in self._scopes() if len(scope) > 1}
         self.messages = Messages(own, pairs, self._order())
         self.refined = set[int]()  # variables of sets whose members are all told apart
         self.grouping: dict[int, Grouping] = {}  # of others, as it was last
@@ -50,10 +49,13 @@ class Left:
         other.messages, other.refined, other.grouping = self.messages.again(), {*self.refined}, {**self.grouping}
         return other
 
+    def _scopes(self) -> list[Scope]:
+        return [*self.terms, *[scope for scope in self.fixed if scope not in self.terms]]
+
     def _order(self) -> list[int]:
         """Decisions in the order of the Program, each set of placements behind the first decision that it depends on."""
         count, firsts = len(self.model.decisions), dict[int, int]()
-        for scope in self.fixed:
+        for scope in self._scopes():
             if scope[-1] >= count and len(scope) > 1:
                 firsts[scope[-1]] = min(scope[0], firsts.get(scope[-1], count))
         return sorted(range(len(self.alive)), key=lambda v: (firsts.get(v, v), v))
@@ -93,15 +95,15 @@ class Left:
         if all(len(k) == len(a) for k, a in zip(kept, self.alive, strict=True)):
             return excess, parts
         self.alive = [a[k] for a, k in zip(self.alive, kept, strict=True)]
-        for scope in self.fixed:
-            if all(len(kept[v]) == n for v, n in zip(scope, self.fixed[scope].shape, strict=True)):
-                continue
-            at = np.ix_(*[kept[v] for v in scope])
-            self.fixed[scope] = self.fixed[scope][at]
-            if scope in self.terms:
+        for scope, table in self.fixed.items():
+            if _is_less(kept, scope, table.shape):
+                self.fixed[scope] = table[np.ix_(*[kept[v] for v in scope])]
+        for scope, terms in self.terms.items():
+            if _is_less(kept, scope, terms[0].numbers.shape):
+                at = np.ix_(*[kept[v] for v in scope])
                 self.terms[scope] = [
                     dataclasses.replace(t, numbers=t.numbers[at], others=None if t.others is None else t.others[at])
-                    for t in self.terms[scope]
+                    for t in terms
                 ]
         self.messages.keep(kept)
         less = {scope: [part[kept[v]] for v, part in zip(scope, each, strict=True)] for scope, each in parts.items()}
@@ -111,7 +113,7 @@ class Left:
 
     def table(self, scope: Scope) -> Table:
         """What choices cost together, by the prices as they are now."""
-        table = self.fixed[scope]
+        table: Any = self.fixed.get(scope, 0.0)
         for term in self.terms.get(scope, ()):
             seconds = self.seconds[term.numbers]
             seconds = seconds if term.others is None else np.maximum(seconds, self.seconds[term.others])
@@ -171,6 +173,11 @@ class Left:
             place = tuple(map(int, at))
             term.numbers[place], term.others[place] = number, FREE
         return {scope for _, scope, _, _ in pairs}
+
+
+def _is_less(kept: Sequence[Any], scope: Scope, shape: Sequence[int]) -> bool:
+    """Whether fewer choices are kept of any of the variables of a table."""
+    return any(len(kept[v]) < n for v, n in zip(scope, shape, strict=True))
 
 
 def _has(term: Term, flags: Any) -> bool:

@@ -58,7 +58,8 @@ def _replace(left: Left, sets: Sets, grouping: Grouping) -> None:
     left.seconds = left.prices.array()
     at, scope = sets.number, (sets.number,)
     left.alive[at] = np.arange(len(grouping.homes))
-    left.fixed[scope], left.terms[scope] = np.zeros(len(grouping.homes)), [Term(sets.weight, grouping.prices)]
+    left.terms[scope] = [Term(sets.weight, grouping.prices)]
+    left.fixed.pop(scope, None)
     left.messages.own[at] = left.table(scope)
     whole: dict[Scope, Table] = {}
     for pair, table in links(at, sets.value, sets.uses, grouping):

@@ -103,6 +103,12 @@ class Tables:
             else:
                 self._versions(value, uses, value.weight * counts[key])
 
+    def take(self) -> tuple[dict[Scope, list[Term]], dict[Scope, Table]]:
+        """All terms, and the tables of the problem, which are gone from here then: they are large."""
+        terms, self.terms = self.terms, {}
+        fixed, self.problem.tables = self.problem.tables, {}
+        return terms, fixed
+
     def _prices(self, value: Value, asked: tuple[tuple[Placement, ...], ...]) -> Any:
         """By home and what is asked for: seconds, or the numbers of the prices."""
         key = value.prices.kind(value.var), value.homes.different, asked
