@@ -29,7 +29,7 @@ from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.problem import Table
 from meshjit.plan.automatic.spreads import Spread, factor_extents, have_use
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
-from sharding.axes import AxisRef
+from sharding.axes import AxisRef, name_of
 from sharding.distances import MISSING, between, long_dims, of_any_sum
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
@@ -56,17 +56,23 @@ class AlikeAxes(Sharing):
         rule = own_rule(eqn, plan) if eqn.inputs else None
         if rule is None:
             return Machine.own_work(self, eqn, plan)
-        if self._may_have_more(eqn, plan):
-            return 0.0, NO_EXCHANGE
-        exchanges = [self.exchange(rule, eqn, each) for each in self._in_other_orders(plan)]
+        exchanges = [self.exchange(rule, eqn, each) for more in self._with_more(eqn, plan) for each in self._in_other_orders(more)]
         requests = exchanges[0].requests if len(exchanges) == 1 else ()
         work, moving = min(e.work for e in exchanges), min(e.moving for e in exchanges)
         return work, OwnCost(work, moving, requests=requests)
 
-    def _may_have_more(self, eqn: Eqn, plan: EquationPlan) -> bool:
-        """Whether a factor has blocks of one element, so that further axes would leave devices idle there."""
+    def _with_more(self, eqn: Eqn, plan: EquationPlan) -> Iterator[EquationPlan]:
+        """The plan, and with axes that it leaves on factors that have blocks of one element, where they leave devices idle."""
         extents = factor_extents(eqn, plan.rule, max)
-        return any(axes and self.mesh.axes_size(axes) >= extents[f] for f, axes in plan.assignment.items())
+        full = [f for f, axes in plan.assignment.items() if axes and self.mesh.axes_size(axes) >= extents[f]]
+        taken = {name_of(axis) for axes in plan.assignment.values() for axis in axes}
+        free = [[name for name in names if name not in taken] for names in by_size(self.mesh).values()] if full else []
+        for homes in itertools.product(*[itertools.combinations_with_replacement((NOWHERE, *full), len(n)) for n in free]):
+            held = {f: list(axes) for f, axes in plan.assignment.items()}
+            for name, room in zip(itertools.chain(*free), itertools.chain(*homes), strict=True):
+                if room != NOWHERE:
+                    held[room].append(name)
+            yield equation_plan(plan.rule, {f: tuple(axes) for f, axes in held.items()}, self.mesh)
 
     def _in_other_orders(self, plan: EquationPlan) -> Iterator[EquationPlan]:
         """The plan with the axes of each factor in every order that differs by their sizes."""

@@ -109,6 +109,10 @@ class Left:
         less = {scope: [part[kept[v]] for v, part in zip(scope, each, strict=True)] for scope, each in parts.items()}
         return [each[k] for each, k in zip(excess, kept, strict=True)], less
 
+    def forget_prices(self) -> None:
+        """Keep only what is asked for once a proof is over: the tables as they are."""
+        self.terms, self.fixed = {}, {}
+
     # --- prices -------------------------------------------------------------------------------------------------------
 
     def table(self, scope: Scope) -> Table:

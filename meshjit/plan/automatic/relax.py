@@ -1,8 +1,8 @@
 """A bound on all plans of a large Program, found once somebody asks how good its plan is.
 
-On one or two axes it is that of a proof (`prove.py`) that makes no plans. On more, everything that can be chosen would be too
-much, so the problem is relaxed: axes of one size are alike, and all as quick as the quickest (`alike_axes.py`). Where even that
-is too much, the mesh has two of its axes, and its devices are as many times as fast as devices share each of theirs.
+On one or two axes it is that of a proof (`prove.py`) that makes no plans. On more, and where everything that can be chosen is
+too much, the problem is relaxed: axes of one size are alike, and all as quick as the quickest (`alike_axes.py`). Where even that
+is too much, the mesh has two of its axes, of two one, and its devices are as many times as fast as devices share each of theirs.
 
     8x8x8 devices   ->   8x8 devices, each with 8 times the flops, memory and links; all links like the quickest
 
@@ -14,6 +14,7 @@ lower bound (`floors.py`).
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -41,7 +42,16 @@ WAYS: Final = WeakKeyDictionary[Machine, "tuple[Distances, AlikeWays]"]()  # sho
 MOST: Final = 3e8  # effort of a relaxed proof: its prices stay as they are, and more rounds hardly raise its bound
 
 
-def bound_on(
+def bound_on(draft: Draft, ties: Mapping[int, int], upper: float, effort: float) -> float:
+    """Seconds that every plan of a draft's Program takes at least, no more than those of a plan that is there; 0 where the tables
+    would be too large."""
+    bound = 0.0
+    if not has_many_axes(draft.machine):
+        bound = _proved(draft, draft.machine, draft.annotations, ties, upper, effort)
+    return bound or relaxed_bound_on(draft, ties, upper, effort)
+
+
+def relaxed_bound_on(
     draft: Draft,
     ties: Mapping[int, int],
     upper: float,
@@ -49,22 +59,30 @@ def bound_on(
     deadline: float = math.inf,
     attempt: Callable[[Model, Sequence[int]], object] | None = None,
 ) -> float:
-    """Seconds that every plan of a draft's Program takes at least, no more than those of a plan that is there; 0 where the tables
-    would be too large, or values have to be on axes that are not kept. `attempt` is given what is best where axes are alike: as
-    it is, with axes in the order of the mesh, it is often a good plan."""
+    """The same of the relaxed problem; 0 where values have to be on axes that are not kept, too. `attempt` is given what is best
+    where axes are alike: as it is, with axes in the order of the mesh, it is often a good plan."""
     machine, annotations = draft.machine, draft.annotations
-    axes = sorted((name for name, size in machine.mesh.shape.items() if size > 1), key=lambda name: -machine.mesh.shape[name])
-    if len(axes) <= KEPT:
-        return _proved(draft, machine, annotations, ties, upper, effort)
-    if any(eqn.op.seed is not None or eqn.op.pinned is not None for p in programs_in(draft.program) for eqn in p.eqns):
+    axes = sorted(_axes(machine), key=lambda name: -machine.mesh.shape[name])
+    eqns = itertools.chain.from_iterable(program.eqns for program in programs_in(draft.program))
+    if len(axes) < KEPT or any(eqn.op.seed is not None or eqn.op.pinned is not None for eqn in eqns):
         return 0.0
     effort, alike = min(effort, MOST), with_alike_axes(machine)
     whole = _without(annotations, draft, frozenset())
     bound = _proved(draft, alike, whole, ties, upper, effort, Counts(alike), deadline, attempt)
     if bound:
         return bound
-    annotations = _without(annotations, draft, frozenset(axes[:KEPT]))
-    return _proved(draft, relaxed(machine, axes[:KEPT]), annotations, ties, upper, effort)
+    kept = axes[: min(KEPT, len(axes) - 1)]
+    annotations = _without(annotations, draft, frozenset(kept))
+    return _proved(draft, relaxed(machine, kept), annotations, ties, upper, effort)
+
+
+def has_many_axes(machine: Machine) -> bool:
+    """Whether the mesh has more axes than a proof goes along."""
+    return len(_axes(machine)) > KEPT
+
+
+def _axes(machine: Machine) -> list[str]:
+    return [name for name, size in machine.mesh.shape.items() if size > 1]
 
 
 def _proved(

@@ -31,7 +31,7 @@ from meshjit.plan.automatic.prescribe import prescribed_like
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.prove import ROUND, Proof
-from meshjit.plan.automatic.relax import KEPT, bound_on
+from meshjit.plan.automatic.relax import bound_on, has_many_axes, relaxed_bound_on
 from meshjit.plan.automatic.saved import saved_of
 from meshjit.plan.automatic.within import Within
 from meshjit.plan.cost import Machine
@@ -145,6 +145,8 @@ class Search(Made):
             return False
         self.proof.upper, self.proof.effort = min(self.proof.upper, self.fitting), min(self.proof.effort, left)
         self.proof.run(effort)
+        if self.proof.is_over:
+            self.proof.left.forget_prices()
         return not self.proof.is_over
 
     @property
@@ -160,6 +162,7 @@ class Search(Made):
     def conclude(self) -> None:
         """What follows from the proof, once it is over."""
         if self.proof is not None:
+            self.proof.left.forget_prices()
             bound, self.is_complete = self._proved(self.proof)
             self.bound = max(self.bound, bound)
         is_relaxed = self.begins_relaxed and self.best is not None
@@ -247,7 +250,7 @@ class Search(Made):
     def proof(self) -> Proof | None:
         """That no plan is cheaper, with better plans on the way to it; None where none is needed, or it would be too wide.
         It says nothing of plans that compute something again, so it is a brief one where only these fit."""
-        is_wide = self.later and len(self.machine.mesh.axis_names) > KEPT
+        is_wide = self.later and has_many_axes(self.machine)
         if self.is_complete or self.effort <= 0 or self.is_late or is_wide or not math.isfinite(self.upper):
             return None
         draft, tried = self.draft, self.tried
@@ -292,7 +295,7 @@ class Search(Made):
         """A bound where axes are alike, and the plans that are best there."""
         assert self.best is not None
         effort = self.later or self.effort
-        return bound_on(self.draft, self.ties, self.best.seconds, effort, self.deadline, self.attempt)
+        return relaxed_bound_on(self.draft, self.ties, self.best.seconds, effort, self.deadline, self.attempt)
 
     def _proved_later(self, best: Candidate, known: float) -> Callable[[], float] | None:
         """What bounds the seconds of all plans, where the search was too long for a proof."""
@@ -326,11 +329,11 @@ class Search(Made):
     def begins_early(self) -> bool:
         """Whether the first round of a proof goes on from the first step of a descent. It often finds more than further steps,
         which are taken only where its bound lets them gain something."""
-        return self.later > 0 and self.effort > 0 and len(self.machine.mesh.axis_names) <= KEPT
+        return self.later > 0 and self.effort > 0 and not has_many_axes(self.machine)
 
     @property
     def begins_relaxed(self) -> bool:
-        """Whether the bound of a relaxed problem is sought at once: on many axes it finds better plans than descents do, which go
-        along one at a time. Of Programs that are not long it is where all that can be chosen is too much for a proof."""
-        is_sought = self.later > 0 or (self.effort > 0 and not self.is_complete and self.proof is None)
-        return is_sought and len(self.machine.mesh.axis_names) > KEPT
+        """Whether the bound of a relaxed problem is sought at once: where all that can be chosen is too much for a proof. On many
+        axes it finds better plans than descents do, too, which go along one at a time; so it is sought of long Programs there."""
+        is_too_much = self.effort > 0 and not self.is_complete and self.proof is None
+        return is_too_much or (self.later > 0 and has_many_axes(self.machine))
