@@ -16,11 +16,12 @@ from meshjit.core.parser import parse_program
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.plan.automatic import floors, limits, prove, regroup, small, solve
+from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import NEVER, PriceList
 from meshjit.plan.automatic.prove import Proof
-from meshjit.plan.automatic.relax import bound_on, with_alike_axes
+from meshjit.plan.automatic.relax import bound_on, relaxed_bound_on, with_alike_axes
 from meshjit.plan.automatic.solve import Search
 from meshjit.plan.automatic.spreads import Rooms
 from meshjit.plan.automatic.versions import VersionPrices
@@ -29,6 +30,7 @@ from meshjit.plan.cost import Machine
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from meshjit.targets import target_of
+from meshjit.transform.dce import dce
 from sharding.distances import Distances
 from sharding.mesh import AbstractDevice, AbstractMesh
 from sharding.placement import Placement
@@ -144,6 +146,45 @@ def test_a_relaxed_bound_is_a_bound_of_random_programs(seed: int) -> None:
     search = searched(drafted(drawn, AbstractMesh(shape, tuple("xyzw")[: len(shape)], abstract_device=CHIP if seed % 5 else None)))
     least = near_the_best(search)
     assert 0 <= bound_on(search.draft, {}, 2 * least, EFFORT) <= least * EQUAL
+
+
+@pytest.mark.parametrize("seed", [*range(300, 308), 5102])
+def test_so_it_is_on_two_axes(seed: int) -> None:
+    """Axes on dims of one element leave devices idle, and a gather over them was cheaper than its bound (the last)."""
+    generator = np.random.default_rng(seed)
+    drawn = dce(Drawer(generator).program(int(generator.integers(1, 9))))
+    mesh = AbstractMesh(((2, 2), (4, 4), (2, 4), (8, 8))[seed % 4 if seed < 5000 else 3], ("x", "y"), abstract_device=CHIP)
+    draft = drafted(drawn, mesh)
+    least = near_the_best(searched(draft))
+    assert 0 < relaxed_bound_on(draft, {}, 2 * least, EFFORT) <= least * EQUAL
+
+
+def test_axes_on_short_dims_are_not_free() -> None:
+    """An op's own rule was, where a dim has fewer elements than its axes have devices: a bound of a hundredth of the best plan."""
+    draft = drafted(
+        traced(lambda x: mnp.concatenate([x[:, :, 1:], x[:, :, :1]], 2), ["f32[4096, 2, 2, 256]"]),
+        AbstractMesh((8, 8), ("x", "y"), abstract_device=CHIP),
+    )
+    least = near_the_best(searched(draft))
+    assert relaxed_bound_on(draft, {}, 2 * least, EFFORT) == pytest.approx(least)
+
+
+def test_what_is_too_much_for_a_proof_is_bounded_where_axes_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the work alone, which was half of the seconds of the best plan of a state-space model."""
+
+    def too_wide(*arguments: Any, bounds: PriceList | None = None, **others: Any) -> Model:
+        if bounds is not None:
+            raise TooWide("tables of 40,000,000 entries")
+        return Model(*arguments, **others)
+
+    monkeypatch.setattr(small, "SMALL", 0)
+    draft = drafted(program(2), AbstractMesh((4, 4), ("x", "y"), abstract_device=CHIP))
+    best = searched(draft, effort=1e10).plan().optimum
+    monkeypatch.setattr(solve, "Model", too_wide)
+    search = searched(draft, effort=EFFORT)
+    optimum = search.plan().optimum
+    assert best is not None and best.is_optimal and optimum is not None and search.proof is None
+    assert 2 * search.least_work < optimum.bound and 0.9 * best.seconds < optimum.bound <= best.seconds * EQUAL
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (4, 2, 2)], ids=str)

@@ -21,7 +21,6 @@ from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Var
 from meshjit.core.rules import reading_of
 from meshjit.core.types import TensorType
-from meshjit.partition.own_rule import own_rule
 from meshjit.plan.assign import consistent, stays_whole
 from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.domain import Plans
@@ -52,27 +51,28 @@ class AlikeAxes(Sharing):
     """Placements are normal if they take axes of each size in the order of the mesh: dims first, partial axes last."""
 
     def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
-        """What an op's own rule writes takes as long over any axes of these sizes, but not where more may lie beside them."""
-        rule = own_rule(eqn, plan) if eqn.inputs else None
-        if rule is None:
+        """What an op's own rule writes takes as long over any axes of these sizes, but not where more lie beside them."""
+        if eqn.op.partition is None or not eqn.inputs or plan.bodies:
             return Machine.own_work(self, eqn, plan)
-        exchanges = [self.exchange(rule, eqn, each) for more in self._with_more(eqn, plan) for each in self._in_other_orders(more)]
-        requests = exchanges[0].requests if len(exchanges) == 1 else ()
-        work, moving = min(e.work for e in exchanges), min(e.moving for e in exchanges)
-        return work, OwnCost(work, moving, requests=requests)
+        costs = [
+            Machine.own_work(self, eqn, each) for more in self._with_more(eqn, plan) for each in self._in_other_orders(more)
+        ]
+        work, moving = min(work for work, _ in costs), min(own.moving for _, own in costs)
+        return work, costs[0][1] if len(costs) == 1 else OwnCost(work, moving)
 
     def _with_more(self, eqn: Eqn, plan: EquationPlan) -> Iterator[EquationPlan]:
         """The plan, and with axes that it leaves on factors that have blocks of one element, where they leave devices idle."""
         extents = factor_extents(eqn, plan.rule, max)
-        full = [f for f, axes in plan.assignment.items() if axes and self.mesh.axes_size(axes) >= extents[f]]
+        held = {f: plan.assignment.get(f, ()) for f in extents if not stays_whole(eqn, plan.rule.kinds.get(f, ""))}
+        full = [f for f, axes in held.items() if self.mesh.axes_size(axes) >= extents[f]]
         taken = {name_of(axis) for axes in plan.assignment.values() for axis in axes}
-        free = [[name for name in names if name not in taken] for names in by_size(self.mesh).values()] if full else []
+        free = [[name for name in names if name not in taken] for names in by_size(self.mesh).values()]
         for homes in itertools.product(*[itertools.combinations_with_replacement((NOWHERE, *full), len(n)) for n in free]):
-            held = {f: list(axes) for f, axes in plan.assignment.items()}
+            more = dict(plan.assignment)
             for name, room in zip(itertools.chain(*free), itertools.chain(*homes), strict=True):
                 if room != NOWHERE:
-                    held[room].append(name)
-            yield equation_plan(plan.rule, {f: tuple(axes) for f, axes in held.items()}, self.mesh)
+                    more[room] = (*more.get(room, ()), name)
+            yield equation_plan(plan.rule, consistent(plan.rule, more, self.mesh), self.mesh) if any(homes) else plan
 
     def _in_other_orders(self, plan: EquationPlan) -> Iterator[EquationPlan]:
         """The plan with the axes of each factor in every order that differs by their sizes."""
