@@ -18,6 +18,7 @@ from meshjit.api.call import Automatic
 from meshjit.api.mesh_choice import finer_meshes
 from meshjit.core.decision import parse_decisions
 from meshjit.plan.automatic.limits import Limits
+from meshjit.plan.automatic.task import Task
 from meshjit.sharding import AUTO, AbstractMesh, NamedSharding, PartitionSpec as P
 from sharding.spec import spec_of
 
@@ -230,6 +231,32 @@ def test_nothing_fits() -> None:
     layer = r"  at the peak 2,097,152 bytes: (optimization_barrier|multiply|dot_general) at test_automatic_api.py:\d+ loss \((again|backward)\) float32\[8192@x, 512\]"
     assert sum(re.fullmatch(layer, line) is not None for line in lines[1:-1]) == 4
     assert lines[-1].startswith("  fix: 16 devices, {'x': 16} (tried: ")
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many devices each of the meshes has on which a refusal tries what would fit."""
+    devices, original = list[int](), Task.briefly
+
+    def counted(task: Task, mesh: Any = None, **others: Any) -> Any:
+        devices.extend([] if mesh is None else [mesh.device_count])
+        return original(task, mesh=mesh, **others)
+
+    monkeypatch.setattr(Task, "briefly", counted)
+    return devices
+
+
+def test_of_several_meshes_the_one_that_holds_least_says_what_would_fit(tried: list[int]) -> None:
+    """Each of them tried to donate, and more devices, and all but one for nothing."""
+    with pytest.raises(ValueError, match=r"\n  fix: 16 devices, \{.*\} \(tried: [\d,]+ bytes\), or memory=\d+$"):
+        planned(mj.auto(wide_step, devices=8, memory=12e6), *WIDE)
+    assert tried == [8, 16]
+
+
+def test_what_inputs_alone_do_not_fit_is_not_tried(tried: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"\n  fix: memory=\d+; smaller batches .* \(8 times the devices do not suffice\)$"):
+        planned(mj.auto(wide_step, mesh=MESH, memory=1000), *WIDE)
+    assert tried == []
 
 
 def adam_step(state: Any, x: Any) -> Any:

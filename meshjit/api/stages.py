@@ -144,7 +144,7 @@ class Traced(Stage):
     ) -> Planned:
         """The plan on the only mesh; of several the one that takes least time, or one on a mesh that divides an axis of its mesh.
         Proofs are sought on the last alone."""
-        limits, meshes, refusals = automatic.limits, automatic.meshes, list[DoesNotFit]()
+        limits, meshes, refusals = automatic.limits, automatic.meshes, list[tuple[DoesNotFit, BaseMesh]]()
         if limits.plan is not None:
             meshes = (mesh_of_saved(limits.plan, meshes),)
         share = limits.one_of(len(meshes))
@@ -155,12 +155,15 @@ class Traced(Stage):
             try:
                 yield Traced(call, self.traced_program).plan(lowering_platforms=platforms, topology=topology, pins=pins)
             except DoesNotFit as error:
-                refusals.append(error)
+                refusals.append((error, mesh))
 
         is_given = len(meshes) == 1
         best = _best(planned for mesh in meshes for planned in planned_on(mesh, limits if is_given else share))
+        if best is None and not is_given:  # what would fit is tried where least is held
+            _, nearest = min(refusals, key=lambda refusal: refusal[0].least)
+            best = next(planned_on(nearest, limits), None)
         if best is None:
-            raise min(refusals, key=lambda error: error.least)
+            raise refusals[-1][0]
         if is_given:
             return best
         divided = finer_meshes(best.mesh) if pins is None else ()  # pins name axes of the mesh

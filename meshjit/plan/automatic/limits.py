@@ -35,12 +35,14 @@ class Limits:
     of LONGER ones the first round of the proof is made at once, for the plans that it finds.
     time_limit: seconds after which the search ends in any case; none by default, for the plan would depend on how busy the
     machine is.
+    explains: whether the error where nothing fits says what would, which is tried.
     """
 
     memory: float | None = None
     time_limit: float | None = None
     plan: str | None = None
     effort: float | None = None
+    explains: bool = True
 
     def checked(self, who: str) -> Limits:
         """These limits. TypeError for what is no number, ValueError for one that limits nothing; `who` was given them."""
@@ -66,8 +68,9 @@ class Limits:
         return math.inf if self.time_limit is None else time.perf_counter() + self.time_limit
 
     def one_of(self, count: int) -> Limits:
-        """For one of several searches among which the best is chosen, without a proof."""
-        return replace(self, time_limit=None if self.time_limit is None else self.time_limit / count, effort=0.0)
+        """For one of several searches among which the best is chosen, without a proof, and without an explanation."""
+        time_limit = None if self.time_limit is None else self.time_limit / count
+        return replace(self, time_limit=time_limit, effort=0.0, explains=False)
 
     def entries(self, equations: int) -> float:
         """Of tables, to be gone through for a proof for so many equations."""

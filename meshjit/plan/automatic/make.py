@@ -73,7 +73,7 @@ def _least(task: Task, search: Search) -> Plan:
     least = search if task.is_long else nearest(search, memory, within)
     if least.chosen.peak <= memory:
         return least.result(least.chosen)
-    raise refusal(least.chosen, memory, task.machine, attempt, donors)
+    raise refusal(least.chosen, memory, task.machine, attempt if task.limits.explains else None, donors)
 
 
 def _as_written(ways: Sequence[str], plan: Plan, before: Plan) -> Plan:

@@ -68,33 +68,46 @@ def refusal(
     leanest: Candidate,
     memory: float,
     machine: Machine,
-    attempt: Callable[[BaseMesh, Sequence[int]], Candidate],
+    attempt: Callable[[BaseMesh, Sequence[int]], Candidate] | None,
     donors: Sequence[int],
 ) -> DoesNotFit:
-    """`attempt` gives the leanest plan on another mesh, or with inputs donated. `donors`: inputs that nobody donates, although
-    results replace them."""
+    """`attempt` gives the leanest plan on another mesh, or with inputs donated; without it nothing else is tried. `donors`:
+    inputs that nobody donates, although results replace them."""
     plan = leanest.plan
     problem = (
         f"{plan.program.name}: no plan was found that holds at most {memory:,.0f} bytes a device;"
         f" the least that one was found to hold is {leanest.peak:,.0f}"
     )
-    peak, mesh = [*_at_peak(plan, machine)], machine.mesh
-    donating = attempt(mesh, donors).peak if donors else math.inf
+    peak, mesh, held = [*_at_peak(plan, machine)], machine.mesh, _input_bytes(plan, machine)
+    if attempt is None:
+        return DoesNotFit(problem, peak, f"memory={leanest.peak:.0f}", leanest.peak)
+
+    def tried(mesh: BaseMesh, donated: Sequence[int]) -> float:
+        """Bytes of the leanest plan, infinitely many where shards of the inputs alone are too much."""
+        return math.inf if held > memory * mesh.device_count else attempt(mesh, donated).peak
+
+    donating = tried(mesh, donors) if donors else math.inf
     if donating <= memory:
         return DoesNotFit(problem, peak, f"(tried: {donating:,.0f} bytes)", leanest.peak, donors)
-    return DoesNotFit(problem, peak, _fix(leanest, memory, mesh, lambda larger: attempt(larger, ())), leanest.peak)
+    return DoesNotFit(problem, peak, _fix(leanest, memory, mesh, lambda larger: tried(larger, ())), leanest.peak)
 
 
-def _fix(leanest: Candidate, memory: float, mesh: BaseMesh, attempt: Callable[[BaseMesh], Candidate]) -> str:
+def _input_bytes(plan: Plan, machine: Machine) -> int:
+    """Of all inputs that devices hold."""
+    on_host = machine.on_host(plan.program)
+    return sum(var.type.nbytes for var in plan.program.inputs if var not in on_host)
+
+
+def _fix(leanest: Candidate, memory: float, mesh: BaseMesh, tried: Callable[[BaseMesh], float]) -> str:
     for times in GROWN:
         larger = grown(mesh, times)
-        candidate = attempt(larger)
-        if candidate.peak <= memory:
+        peak = tried(larger)
+        if peak <= memory:
             shape = ", ".join(f"{name!r}: {size}" for name, size in larger.shape.items())
-            tried = f"{larger.device_count} devices, {{{shape}}} (tried: {candidate.peak:,.0f} bytes)"
-            return f"{tried}, or memory={leanest.peak:.0f}"
-    tried = f"{GROWN[-1]} times the devices do not suffice"
-    return f"memory={leanest.peak:.0f}; smaller batches or meshjit.checkpoint hold less ({tried})"
+            suffices = f"{larger.device_count} devices, {{{shape}}} (tried: {peak:,.0f} bytes)"
+            return f"{suffices}, or memory={leanest.peak:.0f}"
+    others = f"{GROWN[-1]} times the devices do not suffice"
+    return f"memory={leanest.peak:.0f}; smaller batches or meshjit.checkpoint hold less ({others})"
 
 
 def grown(mesh: BaseMesh, times: int) -> AbstractMesh:
