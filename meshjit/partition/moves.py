@@ -16,9 +16,9 @@ import numpy as np
 from meshjit.core.program import Var
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
-from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.comparison import compare, select
-from meshjit.ops.base.constants import full, iota, scalar
+from meshjit.ops.base.constants import first_place, full, iota, scalar
 from meshjit.ops.base.shape import broadcast_in_dim, reshape, transpose
 from meshjit.ops.collective import collectives
 from meshjit.ops.index.dynamic import dynamic_slice
@@ -57,9 +57,9 @@ class Moves:
         size = local.shape[dim]
         if not axes or size * self.mesh.axes_size(axes) == extent:
             return local
-        offset = multiply(self.index(axes), scalar(size, np.int32))
-        place = add(iota(dtype=np.dtype(np.int32), shape=local.shape, dimension=dim), _spread(offset, local.shape))
-        inside = compare(place, _spread(scalar(extent, np.int32), local.shape), direction="LT")
+        offset = first_place(self.index(axes), self.mesh.axes_size(axes), size)
+        place = add(iota(dtype=offset.dtype, shape=local.shape, dimension=dim), _spread(offset, local.shape))
+        inside = compare(place, _spread(scalar(extent, offset.dtype), local.shape), direction="LT")
         return select(inside, local, full(local.type, fill))
 
     def addend(self, local: Var, axes: Sequence[AxisRef]) -> Var:
@@ -88,8 +88,8 @@ class Moves:
     def slice(self, local: Var, dim: int, axes: Sequence[AxisRef], target: Sequence[int]) -> Var:
         """Keep the block of this device along axes."""
         local = _padded(local, dim, self.mesh.axes_size(axes) * target[dim])
-        start = multiply(self.index(axes), scalar(target[dim], np.int32))
-        starts = [start if d == dim else scalar(0, np.int32) for d in range(local.rank)]
+        start = first_place(self.index(axes), self.mesh.axes_size(axes), target[dim])
+        starts = [start if d == dim else scalar(0, start.dtype) for d in range(local.rank)]
         return dynamic_slice(local, *starts, slice_sizes=tuple(target))
 
     def gather(self, local: Var, dim: int, axes: Sequence[AxisRef]) -> Var:

@@ -10,15 +10,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from meshjit.core.access import Window
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.rules import resized
-from meshjit.ops.base.arithmetic import add, multiply, subtract
+from meshjit.ops.base.arithmetic import add, subtract
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, select
-from meshjit.ops.base.constants import full_like, iota, scalar, spread, zeros_like
+from meshjit.ops.base.constants import first_place, full_like, iota, scalar, spread, zeros_like
 from meshjit.ops.base.shape import broadcast_in_dim
 from meshjit.ops.index.dynamic import dynamic_slice
 from meshjit.ops.slicing.concatenation import concatenate
@@ -37,8 +35,6 @@ from meshjit.partition.stretches import (
     span,
     stretches_alike,
 )
-
-I32 = np.dtype(np.int32)
 
 
 class Stretcher:
@@ -129,12 +125,13 @@ class Stretcher:
     # -- places
 
     def places(self, division: Division, stretch: Stretch) -> Var:
-        """i32: the global place of every element of a stretch; in a ring, of those that it goes on with."""
+        """i32, or i64 in a long dim: the global place of every element of a stretch; in a ring, of those that it goes on with."""
         key = division, stretch
         if key not in self.columns:
             width = division.width(stretch)
-            begin = subtract(multiply(self.moves.index(division.axes), scalar(division.block, I32)), scalar(stretch[0], I32))
-            places = add(iota(dtype=I32, shape=(width,), dimension=0), spread(begin, (width,)))
+            first = _first(division, self.moves)
+            begin = subtract(first, scalar(stretch[0], first.dtype))
+            places = add(iota(dtype=first.dtype, shape=(width,), dimension=0), spread(begin, (width,)))
             if division.in_ring:
                 period = full_like(places, division.period)
                 before = compare(places, zeros_like(places), direction="LT")
@@ -150,6 +147,11 @@ class Stretcher:
         return broadcast_in_dim(self.columns[key], shape=tuple(shape), dimensions=(dim,))
 
 
+def _first(division: Division, moves: Moves) -> Var:
+    """The global place at which this device's block begins."""
+    return first_place(moves.index(division.axes), moves.mesh.axes_size(division.axes), division.block)
+
+
 def from_whole(whole: Var, dim: int, division: Division, stretch: Stretch, moves: Moves) -> Var:
     """The stretch of this device, of a value that it has all of."""
     before, after, extent = *stretch, whole.shape[dim]
@@ -162,8 +164,9 @@ def from_whole(whole: Var, dim: int, division: Division, stretch: Stretch, moves
         grown = concatenate(*parts, dimension=dim) if len(parts) > 1 else grown
     else:
         grown = _grown(whole, dim, low, high)
-    begin = add(multiply(moves.index(division.axes), scalar(division.block, I32)), scalar(low - before, I32))
-    starts = [begin if d == dim else scalar(0, I32) for d in range(whole.rank)]
+    first = _first(division, moves)
+    begin = add(first, scalar(low - before, first.dtype))
+    starts = [begin if d == dim else scalar(0, begin.dtype) for d in range(whole.rank)]
     sizes = tuple(division.width(stretch) if d == dim else n for d, n in enumerate(whole.shape))
     return dynamic_slice(grown, *starts, slice_sizes=sizes)
 

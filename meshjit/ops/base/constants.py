@@ -22,6 +22,7 @@ from sharding.rule import FactorRule
 
 NO_OPERANDS = Absent("it has no operands")
 PlacesOf = Callable[[int], Var | None]  # by dim, see `Op.made_at`
+LONGEST = 2**31  # elements of a dim of which int32 counts the places
 
 
 def created_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
@@ -64,6 +65,18 @@ def _constant_partition(local: LocalEquation) -> list[Var]:
 
 def _shard_start(local: LocalEquation, axes: Sequence[Any], extent: int) -> Var:
     return ops.multiply(local.index(axes), scalar(extent, np.int32)) if axes else scalar(0, np.int32)
+
+
+def place_dtype(extent: int) -> np.dtype[Any]:
+    """int32, or int64 where that does not count the places of a dim of this extent."""
+    return np.dtype(np.int32 if extent <= LONGEST else np.int64)
+
+
+def first_place(index: Var, count: int, shard: int) -> Var:
+    """i32[], or i64[] where places need it: where shard `index` of so many begins."""
+    dtype = place_dtype(count * shard)
+    index = index if index.dtype == dtype else ops.convert(index, dtype=dtype)
+    return ops.multiply(index, scalar(shard, dtype))
 
 
 def _constant_access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
@@ -191,7 +204,7 @@ def _iota_partition(local: LocalEquation) -> list[Var]:
     exact = (
         dtype
         if dtype.kind in "iu"
-        else np.dtype(np.int32 if local.eqn.outputs[0].shape[dimension] < 2**31 else np.int64)
+        else place_dtype(local.eqn.outputs[0].shape[dimension])
     )
     begin = ops.multiply(ops.convert(local.index(axes), dtype=exact), scalar(type.shape[dimension], exact))
     count = iota(dtype=exact, shape=type.shape, dimension=dimension)

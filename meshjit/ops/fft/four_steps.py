@@ -134,7 +134,7 @@ def _twiddles(local: LocalEquation, like: Var, axes: Axes, n: int, sign: int) ->
     """exp(sign·2πi·j2·k1/n): k1 along the last dim but one, j2 along the last, of which this is a shard."""
     shape, rank = like.shape[-2:], like.rank
     dtype = np.dtype(np.float64 if like.dtype.itemsize == 16 else np.float32)
-    product = multiply(iota(dtype=_I32, shape=shape, dimension=0), positions(local, shape, 1, axes))  # less than n
+    product = multiply(iota(dtype=_I32, shape=shape, dimension=0), positions(local, shape, 1, axes, _I32))  # less than n
     over = compare(product, full_like(product, n // 2), direction="GT")
     product = select(over, subtract(product, full_like(product, n)), product)  # small angles are more exact
     angle = convert(product, dtype=dtype)
@@ -153,7 +153,7 @@ def _with_mirror(local: LocalEquation, here: Var, there: Var, axes: Axes, sizes:
     direct = _grown(here, row, 0, missing)
     mirrored, own = (conjugate(reverse(v, dimensions=(row,))) for v in (there, here))
     mirrored, own = _grown(mirrored, row, missing, 0), _grown(own, row, missing + 1, -1)
-    k1 = positions(local, direct.shape, row + 1, axes)
+    k1 = positions(local, direct.shape, row + 1, axes, _I32)
     mirrored = select(compare(k1, full_like(k1, 0), direction="EQ"), own, mirrored)
     k2 = iota(dtype=_I32, shape=direct.shape, dimension=row)
     k = add(k1, multiply(k2, full_like(k2, n1)))

@@ -21,10 +21,10 @@ import numpy as np
 from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
-from meshjit.ops.base.arithmetic import minimum, multiply, subtract
+from meshjit.ops.base.arithmetic import minimum, subtract
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import clamp, compare
-from meshjit.ops.base.constants import emit_splat, full_like, scalar, spread, zeros
+from meshjit.ops.base.constants import emit_splat, first_place, full_like, place_dtype, scalar, spread, zeros
 from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import require, require_param
 from meshjit.ops.base.shape import expand, squeeze
@@ -186,9 +186,11 @@ def emit_inside(e: Any, indices: str, limits: Sequence[int]) -> str:
 # -- columns as Vars, for rules that build equations
 
 
-def split_columns(indices: Var) -> list[Var]:
-    """Every column as i32[outer dims] (i64 stays i64); what an i32 cannot hold counts as its highest value."""
-    wide = np.dtype(np.int64 if indices.dtype.kind in "iu" and indices.dtype.itemsize == 8 else np.int32)
+def split_columns(indices: Var, windows: Windows) -> list[Var]:
+    """Every column as i32[outer dims] (i64 stays i64, and is needed for long dims); what that cannot hold counts as its highest
+    value."""
+    is_wide = indices.dtype.kind in "iu" and indices.dtype.itemsize == 8
+    wide = np.dtype(np.int64) if is_wide else place_dtype(1 + max(windows.operand, default=0))
     if indices.dtype.kind == "u" and indices.dtype.itemsize == wide.itemsize:
         indices = minimum(indices, full_like(indices, np.iinfo(wide).max))
     if indices.dtype != wide:
@@ -211,8 +213,8 @@ def clamp_column(column: Var, low: int, high: int) -> Var:
 
 def localized(local: LocalEquation, column: Var, shard: int, axes: Sequence[Any]) -> tuple[Var, Var]:
     """A column in [-1, extent] as a place in this device's shard of `shard` elements, and whether it is there."""
-    begin = multiply(local.index(axes), scalar(shard, I32))
-    begin = begin if column.dtype == I32 else convert(begin, dtype=column.dtype)
+    begin = first_place(local.index(axes), local.mesh.axes_size(axes), shard)
+    begin = begin if begin.dtype == column.dtype else convert(begin, dtype=column.dtype)
     place = subtract(column, spread(begin, column.shape))
     return place, between(place, 0, shard)
 

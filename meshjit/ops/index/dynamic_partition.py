@@ -21,10 +21,10 @@ import numpy as np
 from meshjit import ops
 from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
-from meshjit.ops.base.arithmetic import add, multiply, subtract
+from meshjit.ops.base.arithmetic import add, negate, subtract
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import clamp, select
-from meshjit.ops.base.constants import iota, scalar, spread, zeros
+from meshjit.ops.base.constants import first_place, iota, place_dtype, scalar, spread, zeros
 from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names
 from meshjit.ops.slicing.halos import between, fetch_run, shard_axes
@@ -39,10 +39,11 @@ def is_nearly_all(extent: int, size: int) -> bool:
 
 
 def clamped_start(start: Var, extent: int, size: int) -> Var:
-    """i32[]: where a part of this size begins in a dim of this extent."""
-    wide = convert(start, dtype=I32) if start.dtype.itemsize < 4 else start
+    """i32[], or i64[] in a long dim: where a part of this size begins in a dim of this extent."""
+    dtype = place_dtype(extent)
+    wide = convert(start, dtype=dtype) if start.dtype.itemsize < dtype.itemsize else start
     inside = clamp(scalar(0, wide.dtype), wide, scalar(extent - size, wide.dtype))
-    return inside if inside.dtype == I32 else convert(inside, dtype=I32)
+    return inside if inside.dtype == dtype else convert(inside, dtype=dtype)
 
 
 def _factors(local: LocalEquation, sizes: Sequence[int]) -> list[tuple[int, int, int, Any, Any]]:
@@ -55,22 +56,41 @@ def _factors(local: LocalEquation, sizes: Sequence[int]) -> list[tuple[int, int,
 
 
 def _local_starts(local: LocalEquation, starts: Sequence[Var], sizes: Sequence[int]) -> list[Var]:
-    """Clamped globally, in one dtype; 0 where the whole dim is taken."""
+    """Clamped globally; 0 where the whole dim is taken."""
     shape = local.eqn.inputs[0].shape
     return [clamped_start(start, n, m) for start, n, m in zip(starts, shape, sizes, strict=True)]
 
 
 def _in_shard(local: LocalEquation, begin: Var, shard: int, size: int, axes: Any) -> tuple[Var, Var, int]:
-    """For a part of a sharded dim that begins at this global place: where it begins in this shard (maybe outside), and
-    where the run of the shard begins that holds all of the part that the shard has, and the length of that run."""
-    offset = subtract(begin, _first(local, shard, axes))
-    length = min(size, shard)
-    return offset, clamp(scalar(0, I32), offset, scalar(shard - length, I32)), length
+    """For a part of a sharded dim that begins at this global place: where the run of the shard begins that holds all of the part
+    that the shard has, how much further that is than the part begins (parts elsewhere are all as far), and the length of the
+    run."""
+    offset, length = subtract(begin, _first(local, shard, axes, begin.dtype)), min(size, shard)
+    start = clamp(scalar(0, offset.dtype), offset, scalar(shard - length, offset.dtype))
+    return _short(start), _near(subtract(start, offset), size + length), length
 
 
-def _first(local: LocalEquation, shard: int, axes: Any) -> Var:
-    """i32[]: the global place at which this device's shard begins."""
-    return multiply(local.index(axes), scalar(shard, I32))
+def _near(distance: Var, most: int) -> Var:
+    """A distance, at most so far; i32[] if that holds it."""
+    if distance.dtype == I32 or place_dtype(most + 1) != I32:
+        return distance
+    return _short(clamp(scalar(-most, distance.dtype), distance, scalar(most, distance.dtype)))
+
+
+def _short(place: Var) -> Var:
+    return place if place.dtype == I32 else convert(place, dtype=I32)
+
+
+def _first(local: LocalEquation, shard: int, axes: Any, dtype: np.dtype[Any]) -> Var:
+    """The global place at which this device's shard begins."""
+    first = first_place(local.index(axes), local.mesh.axes_size(axes), shard)
+    return first if first.dtype == dtype else convert(first, dtype=dtype)
+
+
+def _alike(starts: Sequence[Var]) -> list[Var]:
+    """Starts in one dtype that holds all."""
+    dtype = max((start.dtype for start in starts), key=lambda dtype: dtype.itemsize, default=I32)
+    return [start if start.dtype == dtype else convert(start, dtype=dtype) for start in starts]
 
 
 def partition_slice(local: LocalEquation) -> list[Var]:
@@ -86,13 +106,13 @@ def partition_slice(local: LocalEquation) -> list[Var]:
             firsts = [i * width for i in range(local.mesh.axes_size(axes))]
             var = fetch_run(local, var, dim, n, axes, firsts, width + n - m)
             continue
-        begin = add(starts[dim], _first(local, width, over)) if over else starts[dim]
+        begin = add(starts[dim], _first(local, width, over, starts[dim].dtype)) if over else starts[dim]
         if not axes and width * local.mesh.axes_size(over) == m:
             starts[dim] = begin
             continue
-        offset, starts[dim], run[dim] = _in_shard(local, begin, var.shape[dim], width, axes)
-        moves.append((dim, subtract(starts[dim], offset)))
-    var = ops.dynamic_slice(var, *starts, slice_sizes=tuple(run))
+        starts[dim], distance, run[dim] = _in_shard(local, begin, var.shape[dim], width, axes)
+        moves.append((dim, distance))
+    var = ops.dynamic_slice(var, *_alike(starts), slice_sizes=tuple(run))
     for dim, distance in moves:
         var = shift(var, dim, distance, type.shape[dim])
     return [var]
@@ -102,8 +122,8 @@ def shift(var: Var, dim: int, distance: Var, size: int) -> Var:
     """Element j of the result, of `size` along `dim`, is element j - distance of `var`, or 0 where it has none."""
     low = tuple(size if d == dim else 0 for d in range(var.rank))
     padded = pad(var, scalar(0, var.dtype), low=low, high=low, interior=(0,) * var.rank)
-    start = subtract(scalar(size, I32), distance)
-    starts = [start if d == dim else scalar(0, I32) for d in range(var.rank)]
+    start = subtract(scalar(size, distance.dtype), distance)
+    starts = [start if d == dim else scalar(0, start.dtype) for d in range(var.rank)]
     return ops.dynamic_slice(padded, *starts, slice_sizes=tuple(size if d == dim else n for d, n in enumerate(var.shape)))
 
 
@@ -118,20 +138,21 @@ def partition_update(local: LocalEquation) -> list[Var]:
         shard = var.shape[dim]
         if axes and is_nearly_all(n, m):
             update = _might_need(local, update, dim, (n, m, shard), axes, starts[dim])
-            moves.append((dim, subtract(_first(local, shard, axes), starts[dim])))
+            ahead = subtract(_first(local, shard, axes, starts[dim].dtype), starts[dim])
+            moves.append((dim, ahead))
             starts[dim] = scalar(0, I32)
         elif axes:
-            offset, starts[dim], length = _in_shard(local, starts[dim], shard, m, axes)
-            update = shift(update, dim, subtract(offset, starts[dim]), length)
-            moves.append((dim, subtract(starts[dim], offset)))
+            starts[dim], ahead, length = _in_shard(local, starts[dim], shard, m, axes)
+            update = shift(update, dim, negate(ahead), length)
+            moves.append((dim, ahead))
     keep = None
     for dim, ahead in moves:  # element j of the run is element j + ahead of the update, if there is such a one
-        places = add(iota(dtype=I32, shape=update.shape, dimension=dim), spread(ahead, update.shape))
+        places = add(iota(dtype=ahead.dtype, shape=update.shape, dimension=dim), spread(ahead, update.shape))
         inside = between(places, 0, sizes[dim])
         keep = inside if keep is None else and_(keep, inside)
     if keep is not None:
-        update = select(keep, update, ops.dynamic_slice(var, *starts, slice_sizes=update.shape))
-    return [ops.dynamic_update_slice(var, update, *starts)]
+        update = select(keep, update, ops.dynamic_slice(var, *_alike(starts), slice_sizes=update.shape))
+    return [ops.dynamic_update_slice(var, update, *_alike(starts))]
 
 
 def _might_need(local: LocalEquation, update: Var, dim: int, extents: tuple[int, int, int], axes: Any, start: Var) -> Var:
@@ -139,6 +160,6 @@ def _might_need(local: LocalEquation, update: Var, dim: int, extents: tuple[int,
     n, m, shard = extents
     firsts = [i * shard - (n - m) for i in range(local.mesh.axes_size(axes))]
     update = fetch_run(local, update, dim, m, axes, firsts, shard + n - m)
-    begin = subtract(scalar(n - m, I32), start)
-    starts = [begin if d == dim else scalar(0, I32) for d in range(update.rank)]
+    begin = subtract(scalar(n - m, start.dtype), start)
+    starts = [begin if d == dim else scalar(0, begin.dtype) for d in range(update.rank)]
     return ops.dynamic_slice(update, *starts, slice_sizes=tuple(shard if d == dim else k for d, k in enumerate(update.shape)))

@@ -39,7 +39,7 @@ def partition_gather(local: LocalEquation, rule: FactorRule, windows: Windows, f
     params: dict[str, Any] = {**local.params, "slice_sizes": _local_sizes(local, windows)}
     if not sharded and not parts:
         return [gather(operand, indices, **params)]
-    columns = dict(zip(windows.columns, split_columns(indices), strict=True))
+    columns = dict(zip(windows.columns, split_columns(indices, windows), strict=True))
     inside = inside_of(columns, windows) if params["mode"] == "fill" and columns else None
     columns = {d: clamp_column(c, 0, windows.limits[d]) for d, c in columns.items()}
     columns = taken_apart(local, columns, indices.shape[:-1], parts)

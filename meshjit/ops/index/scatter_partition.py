@@ -77,7 +77,7 @@ def _local_indices(
 ) -> tuple[Var, tuple[int, ...]]:
     """Indices into this shard, beyond it for windows of others and out of bounds; and the operand dim of every column."""
     operand, indices = local.operands[:2]
-    columns: Columns = dict(zip(windows.columns, split_columns(indices), strict=True))
+    columns: Columns = dict(zip(windows.columns, split_columns(indices, windows), strict=True))
     if local.params["mode"] == "clip":
         columns = {d: clamp_column(c, 0, windows.limits[d]) for d, c in columns.items()}
     elif columns and any(d in parts for d in columns):  # a window that is left out is so with all its elements
@@ -176,12 +176,12 @@ def _numbers(
     whole, extents = tuple(whole or shape), local.eqn.inputs[1].shape
     total = full(TensorType(tuple(shape), I32), 1)
     for dim in range(count):
-        places = positions(local, shape, dim, axes.get(dim, ()))
+        places = positions(local, shape, dim, axes.get(dim, ()), I32)
         stride = int(np.prod(whole[dim + 1 : count], dtype=np.int64))
         total = add(total, multiply(places, full_like(places, stride)))
     for dim in range(count):
         if whole[dim] != extents[dim]:
-            places = positions(local, shape, dim, axes.get(dim, ()))
+            places = positions(local, shape, dim, axes.get(dim, ()), I32)
             total = select(between(places, 0, extents[dim]), total, full_like(total, padding))
     return total
 

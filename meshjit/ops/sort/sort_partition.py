@@ -24,7 +24,7 @@ from meshjit.ops.base.arithmetic import add, maximum, minimum, multiply, subtrac
 from meshjit.ops.base.batching import move
 from meshjit.ops.base.bits import and_, bitcast_convert, not_, or_, popcnt, shift_left, shift_right_logical, xor
 from meshjit.ops.base.comparison import compare, select
-from meshjit.ops.base.constants import full, full_like, iota, scalar, spread, zeros
+from meshjit.ops.base.constants import first_place, full, full_like, iota, scalar, spread, zeros
 from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names
 from meshjit.ops.base.reduction import reduce_sum
@@ -64,16 +64,18 @@ def partition_sort(local: LocalEquation, sort: Any) -> list[Var]:
     if 0 in local.operands[0].shape:
         return [zeros(t) for t in local.result_types]
     whole = [local.bring(i, p.with_dim(dim, ())) for i, p in enumerate(local.operand_placements)]
-    begin = multiply(local.index(axes), scalar(width, _I32))
+    size = width * local.mesh.axes_size(axes)
+    begin = first_place(local.index(axes), local.mesh.axes_size(axes), width)
     if not _can_select(types, params, local.target):
-        size = width * local.mesh.axes_size(axes)
         return [_block(var, dim, begin, size, width) for var in _listed(sort(*whole, **params))]
+    begin = begin if begin.dtype == _I32 else convert(begin, dtype=_I32)
     key = whole[0] if whole[0].dtype.kind != "b" else convert(whole[0], dtype=np.dtype(np.int8))
     places = _own_places(key, bool(params.get("descending")), dim, begin, width)
     own = [take_along(var, places, dim) for var in whole]
-    if width * local.mesh.axes_size(axes) == types[0].shape[dim]:
+    if size == types[0].shape[dim]:
         return _listed(sort(*own, **params))
-    is_padding = compare(positions(local, own[0].shape, dim, axes), full(places.type, types[0].shape[dim]), direction="GE")
+    at = positions(local, own[0].shape, dim, axes)
+    is_padding = compare(at, full_like(at, types[0].shape[dim]), direction="GE")
     first = not_(is_padding) if params.get("descending") else is_padding
     return _listed(sort(first, *own, **{**params, "num_keys": 2}))[1:]
 
@@ -88,7 +90,7 @@ def _block(var: Var, dim: int, begin: Var, size: int, width: int) -> Var:
     none = (0,) * var.rank
     if any(high):
         var = pad(var, scalar(0, var.dtype), low=none, high=high, interior=none)
-    starts = [begin if d == dim else scalar(0, _I32) for d in range(var.rank)]
+    starts = [begin if d == dim else scalar(0, begin.dtype) for d in range(var.rank)]
     return dynamic_slice(var, *starts, slice_sizes=tuple(width if d == dim else n for d, n in enumerate(var.shape)))
 
 
