@@ -22,7 +22,7 @@ from sharding.rule import FactorRule
 
 NO_OPERANDS = Absent("it has no operands")
 PlacesOf = Callable[[int], Var | None]  # by dim, see `Op.made_at`
-LONGEST = 2**31  # elements of a dim of which int32 counts the places
+LONGEST = 2**31 - 1  # elements of a dim whose places, and extent, an int32 holds
 
 
 def created_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
