@@ -68,13 +68,14 @@ def _shard_start(local: LocalEquation, axes: Sequence[Any], extent: int) -> Var:
 
 
 def place_dtype(extent: int) -> np.dtype[Any]:
-    """int32, or int64 where that does not count the places of a dim of this extent."""
+    """int32, or int64 where that does not hold the places of a dim of this extent, and the extent."""
     return np.dtype(np.int32 if extent <= LONGEST else np.int64)
 
 
-def first_place(index: Var, count: int, shard: int) -> Var:
-    """i32[], or i64[] where places need it: where shard `index` of so many begins."""
-    dtype = place_dtype(count * shard)
+def first_place(index: Var, count: int, shard: int, dtype: np.dtype[Any] | None = None) -> Var:
+    """A scalar, the place at which a shard begins: that number `index` of `count` shards of so many elements. Without a dtype it
+    has one that holds all places."""
+    dtype = dtype or place_dtype(count * shard)
     index = index if index.dtype == dtype else ops.convert(index, dtype=dtype)
     return ops.multiply(index, scalar(shard, dtype))
 
@@ -201,12 +202,8 @@ def _iota_partition(local: LocalEquation) -> list[Var]:
     axes, dtype = local.result_placements[0].dims[dimension], type.dtype
     if not axes:
         return [iota(dtype=dtype, shape=type.shape, dimension=dimension)]
-    exact = (
-        dtype
-        if dtype.kind in "iu"
-        else place_dtype(local.eqn.outputs[0].shape[dimension])
-    )
-    begin = ops.multiply(ops.convert(local.index(axes), dtype=exact), scalar(type.shape[dimension], exact))
+    exact = dtype if dtype.kind in "iu" else place_dtype(local.eqn.outputs[0].shape[dimension])
+    begin = first_place(local.index(axes), local.mesh.axes_size(axes), type.shape[dimension], exact)
     count = iota(dtype=exact, shape=type.shape, dimension=dimension)
     total = ops.add(count, spread(begin, type.shape))
     return [total if exact == dtype else ops.convert(total, dtype=dtype)]

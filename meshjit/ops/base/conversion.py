@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.op import Params, Sample, Types
+from meshjit.core.program import Var
 from meshjit.core.stored import wide_of
 from meshjit.core.types import (
     DTYPES,
@@ -120,6 +121,11 @@ convert = elementwise(
     samples=_convert_samples,
     widen=False,
 )
+
+
+def in_dtype(var: Var, dtype: np.dtype[Any]) -> Var:
+    """The value converted to a dtype; itself if it has that one."""
+    return var if var.dtype == dtype else convert(var, dtype=dtype)
 
 
 # -- reduce_precision: as if the value were stored with fewer bits and read back

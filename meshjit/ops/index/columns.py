@@ -25,7 +25,7 @@ from meshjit.ops.base.arithmetic import minimum, subtract
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import clamp, compare
 from meshjit.ops.base.constants import emit_splat, first_place, full_like, place_dtype, scalar, spread, zeros
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.conversion import in_dtype
 from meshjit.ops.base.families import require, require_param
 from meshjit.ops.base.shape import expand, squeeze
 from meshjit.ops.slicing.concatenation import concatenate
@@ -187,15 +187,13 @@ def emit_inside(e: Any, indices: str, limits: Sequence[int]) -> str:
 
 
 def split_columns(indices: Var, windows: Windows) -> list[Var]:
-    """Every column as i32[outer dims] (i64 stays i64, and is needed for long dims); what that cannot hold counts as its highest
-    value."""
+    """Every column, i32[outer dims], or i64 where the indices are, or where a dim is long. What the dtype does not hold counts as
+    its highest value."""
     is_wide = indices.dtype.kind in "iu" and indices.dtype.itemsize == 8
     wide = np.dtype(np.int64) if is_wide else place_dtype(1 + max(windows.operand, default=0))
     if indices.dtype.kind == "u" and indices.dtype.itemsize == wide.itemsize:
         indices = minimum(indices, full_like(indices, np.iinfo(wide).max))
-    if indices.dtype != wide:
-        indices = convert(indices, dtype=wide)
-    last = indices.rank - 1
+    indices, last = in_dtype(indices, wide), indices.rank - 1
     return [squeeze(cut(indices, last, k, k + 1), last) for k in range(indices.shape[last])]
 
 
@@ -213,8 +211,7 @@ def clamp_column(column: Var, low: int, high: int) -> Var:
 
 def localized(local: LocalEquation, column: Var, shard: int, axes: Sequence[Any]) -> tuple[Var, Var]:
     """A column in [-1, extent] as a place in this device's shard of `shard` elements, and whether it is there."""
-    begin = first_place(local.index(axes), local.mesh.axes_size(axes), shard)
-    begin = begin if begin.dtype == column.dtype else convert(begin, dtype=column.dtype)
+    begin = first_place(local.index(axes), local.mesh.axes_size(axes), shard, column.dtype)
     place = subtract(column, spread(begin, column.shape))
     return place, between(place, 0, shard)
 

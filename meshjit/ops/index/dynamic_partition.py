@@ -25,7 +25,7 @@ from meshjit.ops.base.arithmetic import add, negate, subtract
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import clamp, select
 from meshjit.ops.base.constants import first_place, iota, place_dtype, scalar, spread, zeros
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.conversion import convert, in_dtype
 from meshjit.ops.base.families import factor_names
 from meshjit.ops.slicing.halos import between, fetch_run, shard_axes
 from meshjit.ops.slicing.slices import pad
@@ -43,7 +43,7 @@ def clamped_start(start: Var, extent: int, size: int) -> Var:
     dtype = place_dtype(extent)
     wide = convert(start, dtype=dtype) if start.dtype.itemsize < dtype.itemsize else start
     inside = clamp(scalar(0, wide.dtype), wide, scalar(extent - size, wide.dtype))
-    return inside if inside.dtype == dtype else convert(inside, dtype=dtype)
+    return in_dtype(inside, dtype)
 
 
 def _factors(local: LocalEquation, sizes: Sequence[int]) -> list[tuple[int, int, int, Any, Any]]:
@@ -67,30 +67,25 @@ def _in_shard(local: LocalEquation, begin: Var, shard: int, size: int, axes: Any
     run."""
     offset, length = subtract(begin, _first(local, shard, axes, begin.dtype)), min(size, shard)
     start = clamp(scalar(0, offset.dtype), offset, scalar(shard - length, offset.dtype))
-    return _short(start), _near(subtract(start, offset), size + length), length
+    return in_dtype(start, I32), _near(subtract(start, offset), size + length), length
 
 
 def _near(distance: Var, most: int) -> Var:
     """A distance, at most so far; i32[] if that holds it."""
     if distance.dtype == I32 or place_dtype(most + 1) != I32:
         return distance
-    return _short(clamp(scalar(-most, distance.dtype), distance, scalar(most, distance.dtype)))
-
-
-def _short(place: Var) -> Var:
-    return place if place.dtype == I32 else convert(place, dtype=I32)
+    return convert(clamp(scalar(-most, distance.dtype), distance, scalar(most, distance.dtype)), dtype=I32)
 
 
 def _first(local: LocalEquation, shard: int, axes: Any, dtype: np.dtype[Any]) -> Var:
     """The global place at which this device's shard begins."""
-    first = first_place(local.index(axes), local.mesh.axes_size(axes), shard)
-    return first if first.dtype == dtype else convert(first, dtype=dtype)
+    return first_place(local.index(axes), local.mesh.axes_size(axes), shard, dtype)
 
 
 def _alike(starts: Sequence[Var]) -> list[Var]:
     """Starts in one dtype that holds all."""
     dtype = max((start.dtype for start in starts), key=lambda dtype: dtype.itemsize, default=I32)
-    return [start if start.dtype == dtype else convert(start, dtype=dtype) for start in starts]
+    return [in_dtype(start, dtype) for start in starts]
 
 
 def partition_slice(local: LocalEquation) -> list[Var]:

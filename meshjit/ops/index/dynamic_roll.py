@@ -31,8 +31,8 @@ from meshjit.ops.base.arithmetic import add, divide, multiply, remainder, subtra
 from meshjit.ops.base.batching import shifted
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import clamp, compare, select
-from meshjit.ops.base.constants import scalar, spread
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.constants import first_place, place_dtype, scalar, spread
+from meshjit.ops.base.conversion import convert, in_dtype
 from meshjit.ops.base.families import factor_names, require, require_param, require_zero
 from meshjit.ops.collective.collectives import all_gather
 from meshjit.ops.index.dynamic import dynamic_slice
@@ -94,8 +94,7 @@ def _clamped(place: Var, extent: int) -> Var:
     """In a signed dtype that twice the extent fits."""
     wide = place if place.dtype.itemsize >= 4 else convert(place, dtype=I32)
     inside = clamp(scalar(0, wide.dtype), wide, scalar(min(extent, np.iinfo(wide.dtype).max), wide.dtype))
-    dtype = I32 if 2 * extent <= np.iinfo(I32).max else np.dtype(np.int64)
-    return inside if inside.dtype == dtype else convert(inside, dtype=dtype)
+    return in_dtype(inside, place_dtype(2 * extent))
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
@@ -122,9 +121,7 @@ def _partition(local: LocalEquation) -> list[Var]:
     if count * shard == extent and digits + 1 < count - 1:
         return [_moved_on(local, var, dim, axes, place, digits)]
     whole = cut(all_gather(var, axes=tuple(axes), size=count, dim=dim), dim, 0, extent)
-    index = local.index(axes)
-    index = index if index.dtype == place.dtype else convert(index, dtype=place.dtype)
-    first = multiply(index, scalar(shard, place.dtype))
+    first = first_place(local.index(axes), count, shard, place.dtype)
     begin = remainder(add(first, place), scalar(extent, place.dtype))
     return [_taken(concatenate(whole, cut(whole, dim, 0, min(shard, extent)), dimension=dim), begin, dim, shard)]
 

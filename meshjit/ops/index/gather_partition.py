@@ -19,7 +19,6 @@ from meshjit.core.types import TensorType, is_inexact
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import full, full_like, spread, zeros
-from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.shape import broadcast_in_dim, transpose
 from meshjit.ops.index.columns import I32, Windows, clamp_column, conjunction, is_first, join_columns, localized, split_columns
 from meshjit.ops.slicing.halos import between, positions
@@ -99,8 +98,7 @@ def taken_apart(local: LocalEquation, columns: Columns, outer: Sequence[int], pa
     wide = {d: column_of(d, columns, outer) for d in (*columns, *parts)}
     wide = {d: broadcast_in_dim(c, shape=shape, dimensions=tuple(range(len(outer)))) for d, c in wide.items()}
     for number, (d, (_, axes)) in enumerate(parts.items()):
-        steps = positions(local, shape, len(outer) + number, axes)
-        steps = steps if steps.dtype == wide[d].dtype else convert(steps, dtype=wide[d].dtype)
+        steps = positions(local, shape, len(outer) + number, axes, wide[d].dtype)
         wide[d] = add(wide[d], steps)
     return wide
 

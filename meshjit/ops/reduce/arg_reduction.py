@@ -20,7 +20,6 @@ from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.batching import shifted
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import first_place, iota, scalar, spread, zeros_like
-from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param, widened, zero_jvp
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.base.reduction import reduce_max, reduce_min, reduce_sum, restore
@@ -121,7 +120,7 @@ def _partition(local: LocalEquation, op: Op, reduce: Op, kind: str) -> Var:
         return op(var, **local.params)
     var = local.mask(var, axis, local.eqn.inputs[0].shape[axis], axes, identity_element(kind, var.dtype))
     inside = op(var, axis=axis, index_dtype=index)
-    begin = convert(first_place(local.index(axes), local.mesh.axes_size(axes), var.shape[axis]), dtype=index)
+    begin = first_place(local.index(axes), local.mesh.axes_size(axes), var.shape[axis], index)
     candidates = add(inside, spread(begin, inside.shape)), reduce(var, axes=(axis,))
     if are_dealt(local, candidates, inside.type.size, axes):
         places, values = (deal(local, v, v.type.size, axes) for v in candidates)

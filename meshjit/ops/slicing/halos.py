@@ -30,7 +30,6 @@ from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import constant, first_place, full_like, iota, place_dtype, scalar, spread, zeros
-from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.collective.collectives import collective_permute
 from sharding.axes import AxisRef
@@ -243,14 +242,12 @@ def _looked_up(entries: np.ndarray[Any, Any], index: Var, most_choices: int) -> 
 def positions(
     local: LocalEquation, shape: Sequence[int], dim: int, axes: Sequence[AxisRef], dtype: np.dtype[Any] | None = None
 ) -> Var:
-    """The global position along `dim` of every element of a shard over `axes`, of this shape; i32, or i64 where that does not
-    hold them, unless the dtype is given."""
-    begin = first_place(local.index(axes), local.mesh.axes_size(axes), shape[dim]) if axes else None
-    count = iota(dtype=dtype or (place_dtype(shape[dim]) if begin is None else begin.dtype), shape=tuple(shape), dimension=dim)
-    if begin is None:
-        return count
-    begin = begin if begin.dtype == count.dtype else convert(begin, dtype=count.dtype)
-    return add(count, spread(begin, shape))
+    """The global position along `dim` of every element of a shard over `axes`, which has this shape. Without a dtype it has one
+    that holds all positions."""
+    shards = local.mesh.axes_size(axes)
+    dtype = dtype or place_dtype(shards * shape[dim])
+    count = iota(dtype=dtype, shape=tuple(shape), dimension=dim)
+    return add(count, spread(first_place(local.index(axes), shards, shape[dim], dtype), shape)) if axes else count
 
 
 def between(places: Var, low: int, high: int) -> Var:

@@ -25,7 +25,7 @@ from meshjit.ops.base.batching import move
 from meshjit.ops.base.bits import and_, bitcast_convert, not_, or_, popcnt, shift_left, shift_right_logical, xor
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import first_place, full, full_like, iota, scalar, spread, zeros
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.conversion import convert, in_dtype
 from meshjit.ops.base.families import factor_names
 from meshjit.ops.base.reduction import reduce_sum
 from meshjit.ops.base.shape import broadcast_in_dim, reshape
@@ -68,9 +68,8 @@ def partition_sort(local: LocalEquation, sort: Any) -> list[Var]:
     begin = first_place(local.index(axes), local.mesh.axes_size(axes), width)
     if not _can_select(types, params, local.target):
         return [_block(var, dim, begin, size, width) for var in _listed(sort(*whole, **params))]
-    begin = begin if begin.dtype == _I32 else convert(begin, dtype=_I32)
     key = whole[0] if whole[0].dtype.kind != "b" else convert(whole[0], dtype=np.dtype(np.int8))
-    places = _own_places(key, bool(params.get("descending")), dim, begin, width)
+    places = _own_places(key, bool(params.get("descending")), dim, in_dtype(begin, _I32), width)
     own = [take_along(var, places, dim) for var in whole]
     if size == types[0].shape[dim]:
         return _listed(sort(*own, **params))

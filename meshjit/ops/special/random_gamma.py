@@ -20,7 +20,7 @@ from meshjit.ops.base.arithmetic import divide, maximum, multiply
 from meshjit.ops.base.bits import bitcast_convert, or_, shift_left, shift_right_logical, xor
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full_like
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.conversion import convert, in_dtype
 from meshjit.ops.base.families import SAMPLE_SHAPES, elementwise, require
 from meshjit.ops.base.transcendental import exponential
 from meshjit.ops.random.threefry import threefry2x32
@@ -61,8 +61,7 @@ class Keys(NamedTuple):
         """Floats in [0, 1)."""
         info = ml_dtypes.finfo(dtype)
         width, holder = info.bits if info.nmant >= 8 else 8, DTYPES[f"u{info.bits}"]
-        bits = self.bits(width, partitionable)
-        bits = bits if bits.dtype == holder else convert(bits, dtype=holder)
+        bits = in_dtype(self.bits(width, partitionable), holder)
         bits = shift_right_logical(bits, full_like(bits, width - info.nmant))
         one = int(np.ones((), dtype).view(holder))
         return (Value(bitcast_convert(or_(bits, full_like(bits, one)), dtype=dtype)) - 1).var

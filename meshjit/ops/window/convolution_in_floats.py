@@ -21,7 +21,7 @@ from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, subtract
 from meshjit.ops.base.bits import and_, shift_left, shift_right_arithmetic, shift_right_logical
 from meshjit.ops.base.constants import full_like
-from meshjit.ops.base.conversion import complex_, convert, imag, real
+from meshjit.ops.base.conversion import complex_, convert, imag, in_dtype, real
 from meshjit.ops.base.families import part_dtype
 
 _PIECE = 16
@@ -42,7 +42,7 @@ def in_floats(types: tuple[TensorType, TensorType], out: TensorType, params: tup
         floats = {**given, "preferred": None, "precision": None}
         dtype = np.promote_types(x.dtype, out.dtype) if out.dtype.kind in "iu" else x.dtype
         total = _integer(x, w, dtype, lambda a, b: op(a, b, **floats))
-        return builder.build([total if total.dtype == out.dtype else convert(total, dtype=out.dtype)])
+        return builder.build([in_dtype(total, out.dtype)])
 
 
 def _complex(x: Var, w: Var, convolve: Convolve) -> Var:
@@ -56,7 +56,7 @@ def _integer(x: Var, w: Var, dtype: np.dtype[Any], convolve: Convolve) -> Var:
         amount = _PIECE * (i + j)
         if amount < 8 * dtype.itemsize:
             whole = convert(convolve(a, b), dtype=np.dtype(np.int64))
-            product = whole if whole.dtype == dtype else convert(whole, dtype=dtype)
+            product = in_dtype(whole, dtype)
             products.append(shift_left(product, full_like(product, amount)) if amount else product)
     return functools.reduce(add, products)
 

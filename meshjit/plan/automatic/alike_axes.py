@@ -51,7 +51,8 @@ class AlikeAxes(Sharing):
     """Placements are normal if they take axes of each size in the order of the mesh: dims first, partial axes last."""
 
     def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
-        """What an op's own rule writes takes as long over any axes of these sizes, but not where more lie beside them."""
+        """What an op's own rule writes takes as long over any axes of these sizes. Where further axes may lie beside these, the
+        least counts."""
         if eqn.op.partition is None or not eqn.inputs or plan.bodies:
             return Machine.own_work(self, eqn, plan)
         costs = [
@@ -61,7 +62,8 @@ class AlikeAxes(Sharing):
         return work, costs[0][1] if len(costs) == 1 else OwnCost(work, moving)
 
     def _with_more(self, eqn: Eqn, plan: EquationPlan) -> Iterator[EquationPlan]:
-        """The plan, and with axes that it leaves on factors that have blocks of one element, where they leave devices idle."""
+        """The plan; and the same with axes that it does not use on factors whose blocks have one element: there devices are
+        idle."""
         extents = factor_extents(eqn, plan.rule, max)
         held = {f: plan.assignment.get(f, ()) for f in extents if not stays_whole(eqn, plan.rule.kinds.get(f, ""))}
         full = [f for f, axes in held.items() if self.mesh.axes_size(axes) >= extents[f]]

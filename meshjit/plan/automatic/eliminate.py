@@ -7,8 +7,8 @@ and of its neighbours at that time, so variables go in the order in which these 
     chain x - y - z    eliminate x: a table over y; then y: a table over z; then z: the least cost
 
 Going back, a variable's tables say what every choice costs beyond the best (its *regret*), given the variables that went
-after it. The cost of an assignment is the least cost plus its regrets, which gives assignments in the order of their cost. Only
-the tables are kept, not their sum, of which a column at a time is asked for.
+after it. The cost of an assignment is the least cost plus its regrets, which gives assignments in the order of their cost. The
+tables are kept as they are: their sum is large, and going back asks for one column of it at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from meshjit.plan.automatic.problem import Problem, Scope, Table, joined
 
 LARGEST: Final = 1 << 24  # entries of a table: 128 MiB
-TOTAL: Final = 1 << 26  # of all of them, one after the other
+TOTAL: Final = 1 << 26  # of all tables of an elimination, together
 ENTRIES: Final = 1 << 14  # that are gone through in the time in which a table is begun
 
 
@@ -35,8 +35,8 @@ class TooWide(Exception):
 
 @dataclass(frozen=True)
 class Bucket:
-    """A variable that is eliminated: its tables, the smallest first, along the first axis of each its own choices and then the
-    variables that it has; and all variables that any has."""
+    """A variable that is eliminated, and its number of choices. `tables`: those that mention it, the smallest first, each with
+    the other variables that it mentions; its first axis is the variable's own. `scope`: all of these others."""
 
     variable: int
     size: int

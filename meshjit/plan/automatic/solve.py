@@ -335,5 +335,5 @@ class Search(Made):
     def begins_relaxed(self) -> bool:
         """Whether the bound of a relaxed problem is sought at once: where all that can be chosen is too much for a proof. On many
         axes it finds better plans than descents do, too, which go along one at a time; so it is sought of long Programs there."""
-        is_too_much = self.effort > 0 and not self.is_complete and self.proof is None
+        is_too_much = self.effort > 0 and not self.is_complete and not self.is_late and self.proof is None
         return is_too_much or (self.later > 0 and has_many_axes(self.machine))
