@@ -169,6 +169,17 @@ def test_axes_on_short_dims_are_not_free() -> None:
     assert relaxed_bound_on(draft, {}, 2 * least, EFFORT) == pytest.approx(least)
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (2, 2, 2)], ids=str)
+def test_no_bound_is_sought_after_the_time_limit(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relaxed problem of a large step takes ten seconds."""
+    monkeypatch.setattr(small, "SMALL", 0)
+    monkeypatch.setattr(solve, "relaxed_bound_on", lambda *_: pytest.fail("sought"))
+    search = searched(drafted(program(2), AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP)), effort=EFFORT)
+    search.deadline = 0.0
+    optimum = search.plan().optimum
+    assert optimum is not None and 0 < optimum.bound < optimum.seconds
+
+
 def test_what_is_too_much_for_a_proof_is_bounded_where_axes_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the work alone, which was half of the seconds of the best plan of a state-space model."""
 
