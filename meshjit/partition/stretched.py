@@ -125,7 +125,7 @@ class Stretcher:
     # -- places
 
     def places(self, division: Division, stretch: Stretch) -> Var:
-        """i32, or i64 in a long dim: the global place of every element of a stretch; in a ring, of those that it goes on with."""
+        """i32, or i64 where the dim needs it: the global place of every element of a stretch; in a ring, of those that follow."""
         key = division, stretch
         if key not in self.columns:
             width = division.width(stretch)

@@ -187,7 +187,7 @@ def emit_inside(e: Any, indices: str, limits: Sequence[int]) -> str:
 
 
 def split_columns(indices: Var, windows: Windows) -> list[Var]:
-    """Every column, i32[outer dims], or i64 where the indices are, or where a dim is long. What the dtype does not hold counts as
+    """Every column, i32[outer dims], or i64 where the indices are, or a dim needs it. What the dtype does not hold counts as
     its highest value."""
     is_wide = indices.dtype.kind in "iu" and indices.dtype.itemsize == 8
     wide = np.dtype(np.int64) if is_wide else place_dtype(1 + max(windows.operand, default=0))

@@ -39,7 +39,7 @@ def is_nearly_all(extent: int, size: int) -> bool:
 
 
 def clamped_start(start: Var, extent: int, size: int) -> Var:
-    """i32[], or i64[] in a long dim: where a part of this size begins in a dim of this extent."""
+    """i32[], or i64[] where the dim needs it: where a part of this size begins in a dim of this extent."""
     dtype = place_dtype(extent)
     wide = convert(start, dtype=dtype) if start.dtype.itemsize < dtype.itemsize else start
     inside = clamp(scalar(0, wide.dtype), wide, scalar(extent - size, wide.dtype))
