@@ -65,9 +65,24 @@ def test_stencils_count_places_in_int64(extent: int) -> None:
         check_law(program, mesh, [P("x")], [P("x")], [generator.standard_normal(extent).astype(np.float32)], exact=False)
 
 
+FFTS = [(mnp.fft.fft, "c64"), (mnp.fft.ifft, "c64"), (mnp.fft.rfft, "f32"), (mnp.fft.irfft, "c64")]
+
+
+@pytest.mark.usefixtures("few_places")
+@pytest.mark.parametrize(("fun", "dtype"), FFTS, ids=["fft", "ifft", "rfft", "irfft"])
+def test_transforms_count_points_in_int64(fun: Any, dtype: str) -> None:
+    generator = np.random.default_rng(0)
+    count = 33 if fun is mnp.fft.irfft else 64
+    values = generator.standard_normal(count) + (1j * generator.standard_normal(count) if dtype == "c64" else 0)
+    program = traced(fun, [f"{dtype}[{count}]"])
+    for mesh in [m for m in MESHES if "x" in m.axis_names]:
+        check_law(program, mesh, [P("x")], [P("x")], [values.astype(program.inputs[0].type.dtype)], exact=False)
+
+
 MESH = AbstractMesh((8, 8), ("a", "b"))
 LONG = mj.ShapeDtypeStruct((2**33,), np.uint8, sharding=NamedSharding(MESH, P(("a", "b"))))
 UNEVEN = mj.ShapeDtypeStruct((2**33 - 5,), np.uint8, sharding=NamedSharding(MESH, P(("a", "b"))))
+POINTS = mj.ShapeDtypeStruct((2**33,), np.complex64, sharding=NamedSharding(MESH, P(("a", "b"))))
 ONE, SEVERAL = (mj.ShapeDtypeStruct(shape, np.int32, sharding=NamedSharding(MESH, P())) for shape in ((), (16,)))
 
 
@@ -82,8 +97,9 @@ ONE, SEVERAL = (mj.ShapeDtypeStruct(shape, np.int32, sharding=NamedSharding(MESH
         (lambda x, i: lax.dynamic_update_slice(x, mnp.ones(1024, np.uint8), (i,)), [LONG, ONE]),
         (lambda x, i: mnp.concatenate([x, x[: 2**20]]), [LONG, ONE]),
         (lambda x, i: mnp.max(x), [UNEVEN, ONE]),
+        (lambda x, i: mnp.fft.fft(x), [POINTS, ONE]),
     ],
-    ids=["element", "elements", "scatter", "part", "nearly all", "update", "concatenation", "padding"],
+    ids=["element", "elements", "scatter", "part", "nearly all", "update", "concatenation", "padding", "fft"],
 )
 def test_no_product_with_the_number_of_a_device_is_too_large(fun: Any, types: Any) -> None:
     text = mj.jit(fun).trace(*types).lower().as_text()

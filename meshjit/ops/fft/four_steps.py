@@ -33,7 +33,7 @@ from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply, subtract
 from meshjit.ops.base.bits import or_
 from meshjit.ops.base.comparison import compare, select
-from meshjit.ops.base.constants import full_like, iota, scalar, zeros
+from meshjit.ops.base.constants import full_like, iota, place_dtype, scalar, zeros
 from meshjit.ops.base.conversion import complex_, conjugate, convert, imag, real
 from meshjit.ops.base.families import factor_names
 from meshjit.ops.base.shape import broadcast_in_dim, reshape, transpose
@@ -45,13 +45,12 @@ from meshjit.ops.slicing.slices import pad
 
 Axes = tuple[Any, ...]
 _COMPLEX = [("all_to_all", 1.0)] * 3
-_I32 = np.dtype(np.int32)
 
 
 def rows_and_columns(n: int, devices: int) -> tuple[int, int] | None:
     """n1·n2 = n, both multiples of `devices` and as alike as can be; None if there are none."""
     rest, left = divmod(n, devices * devices)
-    if left or not rest or n >= 2**31:
+    if left or not rest:
         return None
     small = next(d for d in range(math.isqrt(rest), 0, -1) if rest % d == 0)
     return devices * small, devices * (rest // small)
@@ -134,7 +133,8 @@ def _twiddles(local: LocalEquation, like: Var, axes: Axes, n: int, sign: int) ->
     """exp(sign·2πi·j2·k1/n): k1 along the last dim but one, j2 along the last, of which this is a shard."""
     shape, rank = like.shape[-2:], like.rank
     dtype = np.dtype(np.float64 if like.dtype.itemsize == 16 else np.float32)
-    product = multiply(iota(dtype=_I32, shape=shape, dimension=0), positions(local, shape, 1, axes, _I32))  # less than n
+    places = positions(local, shape, 1, axes, place_dtype(n))
+    product = multiply(iota(dtype=places.dtype, shape=shape, dimension=0), places)  # less than n
     over = compare(product, full_like(product, n // 2), direction="GT")
     product = select(over, subtract(product, full_like(product, n)), product)  # small angles are more exact
     angle = convert(product, dtype=dtype)
@@ -153,9 +153,9 @@ def _with_mirror(local: LocalEquation, here: Var, there: Var, axes: Axes, sizes:
     direct = _grown(here, row, 0, missing)
     mirrored, own = (conjugate(reverse(v, dimensions=(row,))) for v in (there, here))
     mirrored, own = _grown(mirrored, row, missing, 0), _grown(own, row, missing + 1, -1)
-    k1 = positions(local, direct.shape, row + 1, axes, _I32)
+    k1 = positions(local, direct.shape, row + 1, axes, place_dtype(n1 * n2))
     mirrored = select(compare(k1, full_like(k1, 0), direction="EQ"), own, mirrored)
-    k2 = iota(dtype=_I32, shape=direct.shape, dimension=row)
+    k2 = iota(dtype=k1.dtype, shape=direct.shape, dimension=row)
     k = add(k1, multiply(k2, full_like(k2, n1)))
     full = select(compare(k, full_like(k, n1 * n2 // 2), direction="LE"), direct, mirrored)
     first, twice = compare(k, full_like(k, 0), direction="EQ"), subtract(full_like(k, n1 * n2), k)

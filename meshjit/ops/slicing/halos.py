@@ -26,7 +26,7 @@ import numpy as np
 from meshjit import ops
 from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
-from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import constant, first_place, full_like, iota, place_dtype, scalar, spread, zeros
@@ -192,7 +192,7 @@ def cut_at(
         return cut(whole, dim, places[0], places[0] + width)
 
     place = table(local, axes, places)
-    starts = [place if d == dim else scalar(0, np.int32) for d in range(whole.rank)]
+    starts = [place if d == dim else scalar(0, place.dtype) for d in range(whole.rank)]
     return ops.dynamic_slice(whole, *starts, slice_sizes=_with_extent(whole.shape, dim, width))
 
 
@@ -218,12 +218,12 @@ def _with_extent(shape: Sequence[int], dim: int, extent: int) -> tuple[int, ...]
 
 
 def table(local: LocalEquation, axes: Sequence[AxisRef], entries: Sequence[int]) -> Var:
-    """i32[]: `entries[i]` on shard i of `axes`."""
-    index = local.index(axes)
+    """A scalar, i32, or i64 if that does not hold all entries: `entries[i]` on shard i of `axes`."""
+    index, dtype = local.index(axes), place_dtype(max(map(abs, entries)))
     steps = {b - a for a, b in zip(entries, entries[1:], strict=False)}
     if len(steps) == 1:
-        return add(multiply(index, scalar(steps.pop(), np.int32)), scalar(entries[0], np.int32))
-    return _looked_up(np.array(entries, np.int32), index, local.target.most_choices)
+        return add(first_place(index, len(entries), steps.pop(), dtype), scalar(entries[0], dtype))
+    return _looked_up(np.array(entries, dtype), index, local.target.most_choices)
 
 
 def _looked_up(entries: np.ndarray[Any, Any], index: Var, most_choices: int) -> Var:

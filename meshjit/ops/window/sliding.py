@@ -24,7 +24,8 @@ from meshjit.core.program import Var
 from meshjit.ops.base.arithmetic import add, multiply, remainder
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, select
-from meshjit.ops.base.constants import full, full_like, iota, scalar, spread
+from meshjit.ops.base.constants import full, full_like, iota, place_dtype, scalar, spread
+from meshjit.ops.base.conversion import in_dtype
 from meshjit.ops.slicing.halos import between, cut_at, fetch_run, positions, table
 from meshjit.ops.slicing.slices import pad
 from sharding.axes import AxisRef
@@ -151,8 +152,9 @@ def filled(
     local: LocalEquation, var: Var, dim: int, extent: int, axes: Sequence[AxisRef], starts: Sequence[int], fill: Any
 ) -> Var:
     """A window that begins at `starts[i]` on shard i, with `fill` where it is outside of the dim."""
-    count = iota(dtype=np.dtype(np.int32), shape=var.shape, dimension=dim)
-    places = add(count, spread(table(local, axes, starts), var.shape))
+    dtype = place_dtype(max(extent, *map(abs, starts)) + var.shape[dim])
+    begin = in_dtype(table(local, axes, starts), dtype)
+    places = add(iota(dtype=begin.dtype, shape=var.shape, dimension=dim), spread(begin, var.shape))
     return select_or(between(places, 0, extent), var, fill)
 
 
