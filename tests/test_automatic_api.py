@@ -146,9 +146,25 @@ def test_three_axes_are_tried_for_the_best_two() -> None:
     meshes = [mesh.axis_sizes for mesh in finer_meshes(AbstractMesh((4, 2), ("x", "y")))]
     assert meshes == [(2, 2, 2)]
     assert [*finer_meshes(AbstractMesh((8,), ("x",)))] == [] == [*finer_meshes(AbstractMesh((2, 2, 2), ("x", "y", "z")))]
+    meshes = [mesh.axis_sizes for mesh in finer_meshes(AbstractMesh((2, 2, 8), ("x", "y", "z")))]
+    assert meshes == [(2, 2, 2, 4), (2, 2, 4, 2)]
     concrete = mj.make_mesh((4, 2), ("a", "b"))
     (finer,) = finer_meshes(concrete)
     assert isinstance(finer, mj.sharding.Mesh) and [*finer.devices.flat] == [*concrete.devices.flat]
+
+
+def test_more_axes_are_tried_while_they_gain_much(tmp_path: Any) -> None:
+    """A state of dims of two is divided by no longer axis. The saved plan is for the mesh that was chosen."""
+
+    def mirrored(state: Any) -> Any:
+        return state + mnp.flip(state, 0)
+
+    state = mj.ShapeDtypeStruct((2,) * 12, np.float32)
+    of = mj.auto(mirrored, devices=32).trace(state).plan()
+    assert of.mesh.shape == {"x": 2, "y": 2, "z": 2, "u": 2, "v": 2}
+    of.plan.save(tmp_path / "plan.json")
+    again = mj.auto(mirrored, devices=32, plan=tmp_path / "plan.json").trace(state).plan()
+    assert again.mesh == of.mesh and again.plan.inputs == of.plan.inputs
 
 
 def wide_step(weights: Any, x: Any) -> Any:

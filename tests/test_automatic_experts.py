@@ -244,6 +244,51 @@ def sentences(plan: Plan) -> list[str]:
     return [str(decision) for decision in plan.decisions if decision.kind == "group"]
 
 
+def rotated(state: Any, angles: Any) -> Any:
+    """A rotation of every qubit of a register, whose state has a dim of two for each."""
+    for qubit in range(state.ndim):
+        c, s = (f(angles[qubit]).astype(np.complex64) for f in (mnp.cos, mnp.sin))
+        gate = mnp.stack([mnp.stack([c, -1j * s]), mnp.stack([-1j * s, c])])
+        state = mnp.moveaxis(mnp.tensordot(gate, state, axes=((1,), (qubit,))), 0, qubit)
+    return state
+
+
+@pytest.mark.parametrize(("qubits", "axes"), [(20, 4), (30, 6)])
+def test_a_register_exchanges_each_qubit_that_is_divided_once(qubits: int, axes: int) -> None:
+    """A device sends what it holds for each of them. There are 30 ** 6 ways to spread six axes over 30 dims: they are not gone
+    through."""
+    mesh = AbstractMesh((2,) * axes, tuple("abcdef"[:axes]))
+    arguments = of(*(2,) * qubits, dtype=np.complex64), of(qubits)
+    plan = mj.auto(rotated, mesh=mesh).trace(*arguments).plan().plan
+    assert wire(plan) == axes * 8 * 2**qubits / 2**axes
+
+
+def turned(state: Any, angles: Any) -> Any:
+    """The same of a state that is one vector."""
+    for qubit in range(angles.size):
+        pairs = state.reshape(2**qubit, 2, -1)
+        c, s, (a, b) = mnp.cos(angles[qubit]), mnp.sin(angles[qubit]), (pairs[:, 0], pairs[:, 1])
+        state = mnp.stack([c * a - s * b, s * a + c * b], 1).reshape(-1)
+    return state
+
+
+V5P = AbstractDevice("TPU v5p", None, "tpu")
+
+
+@pytest.mark.parametrize("shape", [(8,), (4, 2)])
+def test_a_register_that_is_one_vector_exchanges_halves_of_shards(shape: tuple[int, ...], tmp_path: Any) -> None:
+    """Over parts of axes: each of three qubits is brought to where its two halves meet, and no other."""
+    qubits, mesh = 26, AbstractMesh(shape, ("x", "y")[: len(shape)], abstract_device=V5P)
+    arguments = of(2**qubits), of(qubits)
+    plan = mj.auto(turned, mesh=mesh).trace(*arguments).plan().plan
+    shard = 4 * 2**qubits / mesh.size
+    assert wire(plan) == 3 * shard and plan.cost is not None and plan.cost.peak_bytes < 4.01 * shard
+    assert plan.optimum is not None and not plan.optimum.is_proved
+    plan.save(tmp_path / "plan.json")
+    again = mj.auto(turned, mesh=mesh, plan=tmp_path / "plan.json").trace(*arguments).plan().plan
+    assert again.cost == plan.cost and again.equations == plan.equations
+
+
 def test_dims_that_are_split_alike_are_a_sentence() -> None:
     """What splitting saves and sends, with lines; all that is sent belongs to some group."""
     plan = planned(mlp, [of(256, 256)] * 3, of(65536, 256))

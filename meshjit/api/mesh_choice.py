@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -10,25 +11,32 @@ import numpy as np
 from meshjit.plan.automatic.saved import read
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh
 
-AXES: Final = ("x", "y", "z")
+AXES: Final = ("x", "y", "z", "u", "v", "w")
+MUCH: Final = 0.95  # times the seconds on a mesh, those on a finer one that is divided further
 
 
 def finer_meshes(mesh: BaseMesh) -> Iterator[BaseMesh]:
-    """The same devices with one of two axes divided, in every way: (4, 8) is (2, 2, 8), (4, 2, 4) and (4, 4, 2). What can be done
-    on the mesh can be done on these, too, with the parts together."""
-    if len(mesh.axis_names) != len(AXES) - 1:
+    """The same devices with one of the axes divided, in every way: (4, 8) is (2, 2, 8), (4, 2, 4) and (4, 4, 2). What can be done
+    on the mesh can be done on these, too, with the parts together. A mesh of one axis is left as it is: every two are tried."""
+    if not 1 < len(mesh.axis_names) < len(AXES):
         return
-    for i, size in enumerate(mesh.axis_sizes):
-        for part in range(2, size):
-            if size % part == 0:
-                shape = (*mesh.axis_sizes[:i], part, size // part, *mesh.axis_sizes[i + 1 :])
-                if isinstance(mesh, Mesh):
-                    yield Mesh(np.reshape(mesh.devices, shape), AXES)
-                else:
-                    yield AbstractMesh(shape, AXES, abstract_device=getattr(mesh, "abstract_device", None))
+    sizes = mesh.axis_sizes
+    for i, size in enumerate(sizes):
+        yield from (_shaped(mesh, (*sizes[:i], n, size // n, *sizes[i + 1 :])) for n in range(2, size) if size % n == 0)
 
 
 def mesh_of_saved(path: str, meshes: Sequence[BaseMesh]) -> BaseMesh:
-    """That of the meshes, or of those that divide an axis of one, which the plan in this file is for; the first if none is."""
-    shape = read(path).get("mesh")
-    return next((mesh for each in meshes for mesh in (each, *finer_meshes(each)) if dict(mesh.shape) == shape), meshes[0])
+    """That of the meshes, or of those that divide axes of one, which the plan in this file is for; the first if none is."""
+    shape = read(path)["mesh"]
+    sizes = tuple([n for n in shape.values() if isinstance(n, int)])
+    if 2 < len(sizes) <= len(AXES) and math.prod(sizes) == meshes[0].size:
+        meshes = (*meshes, _shaped(meshes[0], sizes))
+    return next((mesh for mesh in meshes if dict(mesh.shape) == shape), meshes[0])
+
+
+def _shaped(mesh: BaseMesh, shape: tuple[int, ...]) -> BaseMesh:
+    """The same devices as a mesh of this shape."""
+    names = AXES[: len(shape)]
+    if isinstance(mesh, Mesh):
+        return Mesh(np.reshape(mesh.devices, shape), names)
+    return AbstractMesh(shape, names, abstract_device=getattr(mesh, "abstract_device", None))

@@ -16,7 +16,7 @@ from meshjit.api.compiled import Compiled
 from meshjit.api.donated import warn_of_unused
 from meshjit.api.explain import log_plan
 from meshjit.api.jaxpr import ClosedJaxpr, closed_jaxpr
-from meshjit.api.mesh_choice import finer_meshes, mesh_of_saved
+from meshjit.api.mesh_choice import MUCH, finer_meshes, mesh_of_saved
 from meshjit.api.options import checked_options
 from meshjit.api.placements import Placements, output_names, pinned, placements
 from meshjit.api.putting import ShapeDtypeStruct
@@ -142,8 +142,8 @@ class Traced(Stage):
         pins: Mapping[str, PartitionSpec | NamedSharding] | None,
         topology: str | None,
     ) -> Planned:
-        """The plan on the only mesh; of several the one that takes least time, or one on a mesh that divides an axis of its mesh.
-        Proofs are sought on the last alone."""
+        """The plan on the only mesh; of several the one that takes least time, or one on a mesh that divides an axis of its mesh,
+        as long as that gains much. Proofs are sought on the last alone."""
         limits, meshes, refusals = automatic.limits, automatic.meshes, list[tuple[DoesNotFit, BaseMesh]]()
         if limits.plan is not None:
             meshes = (mesh_of_saved(limits.plan, meshes),)
@@ -166,9 +166,11 @@ class Traced(Stage):
             raise refusals[-1][0]
         if is_given:
             return best
-        divided = finer_meshes(best.mesh) if pins is None else ()  # pins name axes of the mesh
-        finer = _best(planned for mesh in divided for planned in planned_on(mesh, share))
-        best = best if finer is None or not finer.is_better_than(best) else finer
+        goes_on = pins is None  # they name axes of the mesh
+        while goes_on:
+            finer = _best(planned for mesh in finer_meshes(best.mesh) for planned in planned_on(mesh, share))
+            goes_on = finer is not None and finer.is_better_than(best, MUCH)
+            best = best if finer is None or not finer.is_better_than(best) else finer
         optimum = best.plan.optimum
         is_proved = optimum is not None and optimum.is_proved
         return best if is_proved or limits.effort == 0 else next(planned_on(best.mesh, limits), best)
@@ -230,12 +232,13 @@ class Planned(Stage):
     def plan(self) -> Plan:
         return self.planning.plan
 
-    def is_better_than(self, other: Planned) -> bool:
-        """Whether its plan fits the memory and the other one's does not, or it takes less time."""
+    def is_better_than(self, other: Planned, much: float = 1.0) -> bool:
+        """Whether its plan comes nearer to the memory than one that does not fit, or takes less time than the other one's times
+        `much`."""
         mine, others = self.plan, other.plan
         assert mine.cost is not None and others.cost is not None and mine.target is not None
         over, over_other = (max(0.0, cost.peak_bytes - mine.target.topology.memory) for cost in (mine.cost, others.cost))
-        return over < over_other or (over == over_other and mine.cost.seconds < others.cost.seconds)
+        return over < over_other or (over == over_other and mine.cost.seconds < much * others.cost.seconds)
 
     @property
     def program(self) -> Program:

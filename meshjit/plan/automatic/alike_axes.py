@@ -26,7 +26,7 @@ from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.domain import Plans
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.problem import Table
-from meshjit.plan.automatic.spreads import Spread, factor_extents, have_use
+from meshjit.plan.automatic.spreads import Spread, factor_extents, few_enough, have_use
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from sharding.axes import AxisRef, name_of
 from sharding.distances import MISSING, between, long_dims, of_any_sum
@@ -134,8 +134,9 @@ class Counts(Plans):
         return [axes for axes in sets if tuple(sorted(self.mesh.shape[a] for a in axes)) in counts]
 
     def _dealt(self, rooms: Mapping[str, int]) -> Iterator[dict[str, tuple[AxisRef, ...]]]:
-        """Every way to deal axes to rooms that they have a use in."""
+        """Every way to deal axes to rooms that they have a use in. TooWide where these may be more than MOST_WAYS."""
         groups = list(by_size(self.mesh).values())
+        few_enough(math.prod(math.comb(len(rooms) + len(names), len(names)) for names in groups))
         ways = [itertools.combinations_with_replacement((NOWHERE, *rooms), len(names)) for names in groups]
         for chosen in itertools.product(*ways):
             held: dict[str, list[str]] = {}

@@ -84,7 +84,7 @@ class Model:
         self.made_anywhere: dict[Var, tuple[Decision, Demands] | None] = {}  # values made of nothing, with their first reader
         self.pooled = alike_inputs(program, annotations, alike_equations(program))
         prices = VersionPrices(machine, program, estimates, self.domain.prices)
-        least = 0 if bounds is None else least_entries(program, self._count_placements, self._count_plans)
+        least = 0 if bounds is None else least_entries(program, self._count_placements, self._count_plans, MOST_ENTRIES)
         if least > MOST_ENTRIES:
             raise TooWide(f"tables of {least:,} entries or more")
         rents = Counter([*range(len(program.inputs)), *ties.values()])

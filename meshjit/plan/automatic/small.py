@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from meshjit.core.program import Var
+from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.spreads import rooms_of, under
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
@@ -26,7 +27,10 @@ def is_small(draft: Draft) -> bool:
             if eqn.identity not in seen and eqn.inputs and eqn.op.regions is None and eqn.op.pinned is None:
                 seen.add(eqn.identity)
                 rule = flat.rules[eqn]
-                spreads = rooms.spreads(eqn, rule)
+                try:
+                    spreads = rooms.spreads(eqn, rule)
+                except TooWide:
+                    return False
                 choices += len(spreads)
                 walks += sum(
                     _slowness(v, mesh.device_count) * len({under(spread, dims) for spread in spreads}) ** 2

@@ -5,6 +5,8 @@
 A factor may take more devices than it has elements: 3 elements lie one each on 3 of x=4. With y=2 besides more devices are idle,
 which helps only where the elements become part of a longer dim that has both; `Rooms` knows which extents these are. Empty
 factors take axes as short ones do, and those that have to be whole take none.
+
+The ways are many where there are many axes, or many dims: 20 dims over four axes, 212,521. They are counted first.
 """
 
 from __future__ import annotations
@@ -14,16 +16,18 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from meshjit.core.program import Eqn, Program
 from meshjit.plan.assign import consistent, stays_whole
+from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.graph import Flattened, programs_in
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule
 
+MOST_WAYS: Final = 1 << 15  # of one equation or value: a table with a neighbour of 1,000 ways is too large then (`tables.py`)
 Spread: TypeAlias = dict[str, tuple[AxisRef, ...]]  # factor → axes; without those that have none
 
 
@@ -35,7 +39,7 @@ class Rooms:
     short: frozenset[int] = frozenset()
 
     def spreads(self, eqn: Eqn, rule: FactorRule) -> list[Spread]:
-        """Every legal spread of an equation, the one over nothing first."""
+        """Every legal spread of an equation, the one over nothing first. TooWide where there are too many."""
         extents = factor_extents(eqn, rule)
         free = {f: n for f, n in extents.items() if not stays_whole(eqn, rule.kinds.get(f, ""))}
         legal: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], Spread] = {}
@@ -45,7 +49,7 @@ class Rooms:
         return list(legal.values())
 
     def placements(self, shape: Sequence[int]) -> list[Placement]:
-        """Every placement of a value, whole first; partial sums aside."""
+        """Every placement of a value, whole first; partial sums aside. TooWide where there are too many."""
         spreads = map(dict, self._dealt({str(d): n for d, n in enumerate(shape)}))
         return [Placement(tuple([spread.get(str(d), ()) for d in range(len(shape))])) for spread in spreads]
 
@@ -99,8 +103,17 @@ Dealt: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
 @functools.lru_cache(maxsize=4096)
 def dealt(rooms: tuple[tuple[str, int, bool], ...], axes: tuple[tuple[str, int], ...]) -> tuple[Dealt, ...]:
-    """Every way to deal axes, with their sizes, to rooms in any order. Rooms have an extent, and say whether they are short."""
+    """Every way to deal axes, with their sizes, to rooms in any order. Rooms have an extent, and say whether they are short.
+    TooWide where these may be more than MOST_WAYS."""
+    count = sum(extent > 1 or is_short for _, extent, is_short in rooms)
+    few_enough(1 + sum(math.comb(len(axes), n) * math.perm(count + n - 1, n) for n in range(1, len(axes) + 1) if count))
     return tuple(sorted(_deal(rooms, dict(axes)), key=lambda spread: sum(len(axes) for _, axes in spread)))
+
+
+def few_enough(ways: int) -> None:
+    """TooWide where these are more than MOST_WAYS."""
+    if ways > MOST_WAYS:
+        raise TooWide(f"{ways:,} ways to spread axes")
 
 
 def _deal(rooms: Sequence[tuple[str, int, bool]], sizes: Mapping[str, int]) -> Iterator[Dealt]:

@@ -27,7 +27,14 @@ from sharding.placement import Placement
 
 TWO: Final = 2  # readers that have a table of their own with the maker
 MOST_ENTRIES: Final = 30_000_000  # of tables whose prices are kept by number
+BOOLS: Final = 8  # in as many bytes as an entry
 MOST_SETS: Final = 600  # of the largest size: of larger ones there are none where there would be more
+
+
+def few_entries(count: int) -> None:
+    """TooWide where these are more than MOST_ENTRIES."""
+    if count > MOST_ENTRIES:
+        raise TooWide(f"tables of {count:,} entries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +145,7 @@ class Tables:
 
     def _add_term(self, scope: Scope, term: Term) -> None:
         self.entries += term.numbers.size
-        if self.entries > MOST_ENTRIES:
-            raise TooWide(f"tables of {self.entries:,} entries")
+        few_entries(self.entries)
         self.terms.setdefault(scope, []).append(term)
 
     def _unary(self, value: Value, asked: tuple[Placement, ...], weight: float) -> None:
@@ -156,6 +162,7 @@ class Tables:
         """A table over the maker and both readers. At first the dearer of the two placements counts alone."""
         assert self.prices is not None
         (first, firsts), (second, seconds) = uses
+        few_entries(self.entries + math.prod(len(each.at) for each in (value.homes, firsts, seconds)))
         homes, asked = value.homes, dict.fromkeys(p for d in (*firsts.different, *seconds.different) for p in d)
         whole = tuple(p for p in asked if not p.partial)
         alone, least = (self._numbers(value, tuple(asked), among) for among in ((), whole))
@@ -185,6 +192,9 @@ class Tables:
             sets = [(h, *s) for h in homes for s in self._subsets(h, asked, len(homes), len(uses))]
             grouping = grouped(sets, [value.prices.seconds(value.var, s[0], s[1:]) for s in sets])
         else:
+            sets = len(homes) * (len(asked) + 1)
+            few_entries(sets * max(len(each.at) for each in (value.homes, *[demands for _, demands in uses])))
+            few_entries(sets * (len(homes) + len(asked)) // BOOLS)
             grouping = by_dearest(self.prices, value, homes, asked)
         number = self.problem.variable([0.0] * len(grouping.homes))
         self._add((number,), grouping.prices, weight)

@@ -9,31 +9,38 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.automatic.layers import alike_equations, separate_parts
 from meshjit.plan.automatic.tables import TWO
 
-Choices: TypeAlias = tuple[object, int]  # of a decision: what is the same for it alone, and how many there are
+Choices: TypeAlias = tuple[object, Callable[[], int]]  # of a decision: what is the same for it alone, and how many there are
 
 
-def least_entries(program: Program, placements: Callable[[int], int], plans: Callable[[Eqn], int]) -> int:
-    """Of the tables between makers and readers, by how many placements an input has, and plans an equation. Not counted are what
-    loops hold, and what ops ask for that have a rule of their own: they may ask for several placements."""
+def least_entries(
+    program: Program, placements: Callable[[int], int], plans: Callable[[Eqn], int], most: float = math.inf
+) -> int:
+    """Of the tables between makers and readers, by how many placements an input has, and plans an equation; no more are counted
+    once there are more than `most`. Not counted are what loops hold, and what ops ask for that have a rule of their own: they may
+    ask for several placements."""
     layers, apart = alike_equations(program), separate_parts(program)
-    makers: dict[Var, Choices] = {v: ((-1, i), placements(i)) for i, v in enumerate(program.inputs)}
+    makers: dict[Var, Choices] = {v: ((-1, i), partial(placements, i)) for i, v in enumerate(program.inputs)}
     readers: dict[Var, list[Choices]] = {}
     for at, eqn in enumerate(program.eqns):
         if eqn.op.regions is None and at not in apart and eqn.outputs:
-            decision = layers.get(at, (at, 0)), plans(eqn)
+            decision = layers.get(at, (at, 0)), partial(plans, eqn)
             makers.update(dict.fromkeys(eqn.outputs, decision))
             for var in eqn.inputs if eqn.op.partition is None and eqn.op.pinned is None else ():
                 readers.setdefault(var, []).append(decision)
     counts = Counter([v for eqn in program.eqns for v in eqn.inputs] + list(program.outputs))
-    tables: dict[object, int] = {}
+    tables, entries = set[object](), 0
     for var, reading in readers.items():
         together = dict([makers[var], *reading]) if var in makers else {}
-        if len(reading) == counts[var] <= TWO and len(together) == len(reading) + 1:
-            tables[frozenset(together)] = math.prod(together.values())
-    return sum(tables.values())
+        if len(reading) == counts[var] <= TWO and len(together) == len(reading) + 1 and frozenset(together) not in tables:
+            tables.add(frozenset(together))
+            entries += math.prod(count() for count in together.values())
+            if entries > most:
+                break
+    return entries
