@@ -10,12 +10,19 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
+from meshjit.partition.partition import partition
 from meshjit.plan.accumulate import accumulators
+from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Machine
 from meshjit.plan.delay import Delays
+from meshjit.plan.draft import first_draft
 from meshjit.plan.make import Annotations, make_plan
+from meshjit.plan.proposals import spread_again
 from meshjit.sharding import NamedSharding, PartitionSpec as P
+from meshjit.simulate.devices import gather, scatter, simulate
+from meshjit.simulate.evaluate import evaluate
 from meshjit.targets import target_of
+from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh
 from sharding.placement import Placement
 from tests.tools.fuzz import drawn_by
@@ -280,3 +287,42 @@ def test_a_turned_conflict_is_planned_without_what_it_gathers_before_a_loop() ->
     sent = moved(lanczos, arguments, [P()])
     assert sent[:2] == ["20 all_gather(data:(1)2) 20480", "20 all_reduce(model) 20480"]
     assert sum([int(text.rsplit(" ", 1)[1]) for text in sent]) == 65104
+
+
+def rotated(state: Any, angles: Any) -> Any:
+    """Three rounds of rotations of every qubit of a register, whose state has a dim of two for each."""
+    for round in angles:
+        for qubit in range(state.ndim):
+            c, s = mnp.cos(round[qubit]), mnp.sin(round[qubit])
+            gate = mnp.stack([mnp.stack([c, -s]), mnp.stack([s, c])])
+            state = mnp.moveaxis(mnp.tensordot(gate, state, axes=((1,), (qubit,))), 0, qubit)
+    return state
+
+
+@pytest.mark.parametrize(("platform", "shards", "held"), [("cpu", 13, 6), ("tpu", 6.5, 4)])
+def test_axes_of_dims_that_are_summed_go_on_to_others(platform: str, shards: float, held: float) -> None:
+    """JAX sends 14 shards, and from the third qubit on every device computes the whole state."""
+    qubits, mesh = 24, CUBE
+    types = mj.ShapeDtypeStruct((2,) * qubits, np.float32), mj.ShapeDtypeStruct((3, qubits), np.float32)
+    placed = NamedSharding(mesh, P("x", "y", "z"))
+    step = mj.jit(rotated, in_shardings=(placed, NamedSharding(mesh, P())), out_shardings=placed)
+    plan = step.trace(*types).plan(lowering_platforms=[platform]).plan
+    assert plan.cost is not None
+    shard = 4 * 2**qubits / mesh.size
+    assert (plan.cost.wire_bytes / shard, plan.cost.peak_bytes / shard) == pytest.approx((shards, held), abs=0.01)
+    (shared,) = [trial for trial in plan.trials if trial.kind == "shared"]
+    assert shared.is_accepted and "over the axes that they would lose" in shared.text and shared.source
+
+
+def test_what_they_go_on_to_computes_the_same() -> None:
+    """Of few elements the other plan is cheaper, so it is not chosen."""
+    program = traced(rotated, ["f32[2, 2, 2, 2, 2]", "f32[2, 5]"])
+    machine = Machine(CUBE, target_of(CUBE))
+    draft = first_draft(program, Annotations([P("x", "y", "z"), None], [P("x", "y", "z")]), Assigner(machine))
+    (proposal,) = spread_again.propose(draft)
+    plan = proposal.apply(draft, None).plan
+    arrays = [np.random.default_rng(0).random(t.shape, np.float32) for t in program.input_types]
+    shards = [scatter(a, p, CUBE) for a, p in zip(arrays, plan.inputs, strict=True)]
+    (got,) = simulate(simplify(partition(plan)), CUBE, shards)
+    (want,) = evaluate(program, arrays)
+    np.testing.assert_allclose(gather(got, plan.outputs[0], want.shape, CUBE), want, rtol=1e-5)

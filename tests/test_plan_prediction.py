@@ -6,6 +6,7 @@ equations that it has not seen yet, so that it can stop, is never more than they
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from meshjit.core.region import weighted_regions
 from meshjit.plan import equations
 from meshjit.plan.cost import Machine
 from meshjit.plan.make import Annotations, make_plan
+from meshjit.plan.proposals import spread_again
 from meshjit.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 from meshjit.targets import target_of
 from tests.tools.fuzz import drawn_by
@@ -68,6 +70,7 @@ def test_planning_stops_where_what_is_left_makes_a_plan_too_dear(monkeypatch: py
         return len(planned), chosen
 
     monkeypatch.setattr(equations.Planner, "equation", counted)
+    monkeypatch.setattr(spread_again, "ALIKE", math.inf)  # its proposals ask what is left, too
     seen, chosen = plan()
     monkeypatch.setattr(Machine, "even_share", lambda *_: 0.0)
     without, same = plan()

@@ -20,12 +20,13 @@ from meshjit.plan.search import search
 from sharding.placement import Placement
 from sharding.spec import PartitionSpec, placement_of, spec_of
 
-Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again"]
+Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again", "propagated, spread"]
 FOR_TIME: Final = KINDS.keys() - {"unmoved"}  # what proposals for the sake of bytes lead to may take longer
 REFINEMENTS: Final[Mapping[str, Container[str]]] = {
     "": (), "memory": ("inside", "again", "compute"), "all": FOR_TIME,
-    "propagated": FOR_TIME, "propagated, none computed again": FOR_TIME - {"compute"},
+    "propagated": FOR_TIME, "propagated, none computed again": FOR_TIME - {"compute"}, "propagated, spread": FOR_TIME,
 }  # fmt: skip
+SPREAD: Final = "propagated, spread"
 RENT: Final = 1e-4  # of the seconds that reading an argument or writing a result once takes
 
 
@@ -69,7 +70,9 @@ def refined(candidate: Candidate, machine: Machine, by: Refinement = "all") -> C
 
 
 def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candidate:
-    """The plan without any search but for proposals; once more with its outputs where the inputs are that they are tied to."""
+    """The plan without any search but for proposals; once more with its outputs where the inputs are that they are tied to.
+    SPREAD: with every input over all devices that nobody placed."""
+    draft = _with_spread_inputs(draft) if by == SPREAD else draft
     plan, outputs = search(draft, REFINEMENTS[by]), list(draft.annotations.outputs)
     for output, source in ties.items():
         if plan.outputs[output] != plan.inputs[source]:
@@ -78,6 +81,20 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candida
         annotations = dataclasses.replace(draft.annotations, outputs=outputs)
         plan = search(first_draft(draft.program, annotations, draft.assigner), REFINEMENTS[by])
     return dataclasses.replace(candidate_of(plan, draft.machine), refined_by=by)
+
+
+def _with_spread_inputs(draft: Draft) -> Draft:
+    """The same with the longest dim of each input over all axes, if they divide it and nobody placed the input."""
+    mesh, (inputs, vars) = draft.machine.mesh, (draft.annotations.inputs, draft.program.inputs)
+    names = tuple(name for name, size in mesh.shape.items() if size > 1)
+
+    def spread(shape: tuple[int, ...]) -> PartitionSpec | None:
+        dim = max(range(len(shape)), key=lambda d: shape[d], default=None)
+        divides = dim is not None and shape[dim] and shape[dim] % mesh.device_count == 0
+        return PartitionSpec(*[None] * dim, names) if dim is not None and divides else None
+
+    specs = [spread(v.shape) if spec is None else spec for spec, v in zip(inputs, vars, strict=True)]
+    return first_draft(draft.program, dataclasses.replace(draft.annotations, inputs=specs), draft.assigner)
 
 
 def rent(types: Sequence[TensorType], placements: Sequence[Placement], machine: Machine) -> float:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from meshjit.plan.automatic.candidate import Candidate, arguments_bytes, candidate_of, propagated, refined
+from meshjit.plan.automatic.candidate import SPREAD, Candidate, arguments_bytes, candidate_of, propagated, refined
 from meshjit.plan.automatic.frugal import CLOSE
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe
@@ -16,6 +16,7 @@ from meshjit.plan.automatic.small import is_small
 from meshjit.plan.automatic.unfit import Unfit
 from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.draft import Draft
+from meshjit.plan.proposals.spread_again import REPEATED
 
 REFINED: Final = 300  # equations up to which proposals refine the best plan
 EQUAL: Final = 1 + 1e-9  # seconds that differ by less are the same
@@ -68,6 +69,14 @@ class Made:
         if not is_wanted or arguments_bytes(plain.plan, self.machine) > self.memory:
             return plain
         return propagated(self.draft, self.ties, "propagated")
+
+    def spread(self, best: Candidate) -> Candidate | None:
+        """What propagation makes of inputs that lie over all devices, where the best plan repeats work: it goes on from
+        there over parts of axes, too."""
+        assert best.plan.cost is not None
+        if self.is_late or best.plan.cost.work_seconds <= REPEATED * self.least_work:
+            return None
+        return propagated(self.draft, self.ties, SPREAD)
 
     @property
     def quickest(self) -> float:

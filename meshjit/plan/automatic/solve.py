@@ -18,7 +18,7 @@ from typing import Final
 from meshjit.core.plan import Optimum, Plan
 from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
-from meshjit.plan.automatic.candidate import Candidate, candidate_of, most_rent
+from meshjit.plan.automatic.candidate import SPREAD, Candidate, candidate_of, most_rent
 from meshjit.plan.automatic.descend import State, descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.exhaust import FEW_UNFIT, STEPS, elimination_of, gone_through
@@ -179,9 +179,13 @@ class Search(Made):
             best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
+        spread = self.spread(best)
+        best = best if spread is None or not spread.is_better_than(best, self.memory) else spread
         self.chosen = self.as_refined(best)
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit
             self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
+        if self.chosen.refined_by == SPREAD:  # over parts of axes, of which the bound says nothing
+            self.bound, self.is_complete, self.left = self.least_work, False, None
         return self.chosen
 
     def result(self, best: Candidate, fastest: Candidate | None = None) -> Plan:

@@ -24,6 +24,7 @@ from meshjit.plan.proposals import (
     leave_in_loops,
     leave_outputs,
     move_before_loops,
+    spread_again,
     spread_largest_first,
     turn_conflicts,
 )
@@ -35,6 +36,7 @@ KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "apart": keep_dims_apart.propose,
     "turn": turn_conflicts.propose,
     "order": spread_largest_first.propose,
+    "shared": spread_again.propose,
     "unmoved": leave_in_loops.propose,  # once it is settled where values lie
     "align": align_stencils.propose,
     "commute": commute_transforms.propose,
