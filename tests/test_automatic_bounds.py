@@ -16,6 +16,7 @@ from meshjit.core.parser import parse_program
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.plan.automatic import floors, limits, prove, regroup, small, solve
+from meshjit.plan.automatic.alike_axes import Counts
 from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.model import Model
@@ -370,6 +371,32 @@ def test_what_is_too_much_is_known_before_anything_is_priced(shape: tuple[int, .
     model = Model(draft.program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
     counted = least_entries(draft.program, model._count_placements, model._count_plans)  # pyright: ignore[reportPrivateUsage]
     assert 0 < counted <= model.tables.entries
+
+
+def read_in_many_ways(u: Any) -> Any:
+    return [*[mnp.fft.fft(u, axis=axis).real for axis in range(3)], mnp.cumsum(u, 0), u.sum((1, 2))]
+
+
+def test_sets_of_placements_are_counted_before_they_are_made() -> None:
+    """On three axes a value of four dims with five readers had tables of 4 GB."""
+    program = traced(read_in_many_ways, ["f32[3, 64, 64, 64]"])
+    draft = drafted(program, AbstractMesh((4, 4), ("x", "y"), abstract_device=CHIP))
+    model = Model(program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
+    made = sum(table.size for scope, table in model.problem.tables.items() if len(scope) > 1)
+    assert 0.9 * model.tables.links < made <= model.tables.links
+    draft = drafted(program, AbstractMesh((4, 4, 4), ("x", "y", "z"), abstract_device=CHIP))
+    with pytest.raises(TooWide, match="tables of 47,446,348 entries"):
+        Model(program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
+
+
+def test_what_has_too_many_ways_is_not_gone_through() -> None:
+    axes = AbstractMesh((2,) * 6, tuple("abcdef"))
+    assert len(Rooms(AbstractMesh((2, 2), ("a", "b"))).placements((2,) * 20)) == 1 + 2 * 20 + 20 * 19
+    with pytest.raises(TooWide, match="641,680,807 ways"):
+        Rooms(axes).placements((2,) * 26)
+    (var,) = traced(mnp.tanh, [f"f32[{', '.join(['2'] * 26)}]"]).inputs
+    with pytest.raises(TooWide, match="906,192 ways"):
+        Counts(with_alike_axes(Machine(axes, target_of(axes)))).placements(var)
 
 
 def test_annotations_on_other_axes_are_left_out() -> None:

@@ -25,7 +25,7 @@ from meshjit.plan.automatic.exhaust import FEW_UNFIT, STEPS, elimination_of, gon
 from meshjit.plan.automatic.fit import PRICED, RETRIED, fit
 from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, slow_links
 from meshjit.plan.automatic.limits import BRIEF
-from meshjit.plan.automatic.made import Made
+from meshjit.plan.automatic.made import EQUAL, Made
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribed_like
 from meshjit.plan.automatic.price_list import PriceList
@@ -184,8 +184,6 @@ class Search(Made):
         self.chosen = self.as_refined(best)
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit
             self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
-        if self.chosen.refined_by == SPREAD:  # over parts of axes, of which the bound says nothing
-            self.bound, self.is_complete, self.left = self.least_work, False, None
         return self.chosen
 
     def result(self, best: Candidate, fastest: Candidate | None = None) -> Plan:
@@ -195,6 +193,8 @@ class Search(Made):
         cost, quick = best.plan.cost, fastest.plan.cost
         assert cost is not None and quick is not None
         known = self.known(min(cost.seconds, quick.seconds))
+        if best.refined_by == SPREAD and cost.seconds * EQUAL < self.bound:  # over parts of axes, or it is written otherwise
+            known, self.is_complete = min(known, self.least_work), False
         later = None if self.begins_relaxed and self.best is not None else self._proved_later(fastest, known)
         least = quick if best is not fastest else None
         optimum = Optimum(cost.seconds, known, self.searched, self.is_complete, later, least, cost.wire_bytes)

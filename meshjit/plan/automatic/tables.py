@@ -80,6 +80,7 @@ class Tables:
     sets: list[Sets] = field(default_factory=list[Any])
     rents: dict[int, Table] = field(default_factory=dict[int, Table])  # by number of the decision
     entries: int = 0
+    links: int = 0  # entries of tables between sets of placements, and decisions
     is_whole: bool = True  # whether every set of placements is among the choices
 
     def decisions(self, decisions: Sequence[Decision], kinds: Mapping[object, Kind], machine: Machine) -> None:
@@ -193,8 +194,8 @@ class Tables:
             grouping = grouped(sets, [value.prices.seconds(value.var, s[0], s[1:]) for s in sets])
         else:
             sets = len(homes) * (len(asked) + 1)
-            few_entries(sets * max(len(each.at) for each in (value.homes, *[demands for _, demands in uses])))
-            few_entries(sets * (len(homes) + len(asked)) // BOOLS)
+            self.links += sets * sum([len(each.at) for each in (value.homes, *[demands for _, demands in uses])])
+            few_entries(max(self.links, sets * (len(homes) + len(asked)) // BOOLS))
             grouping = by_dearest(self.prices, value, homes, asked)
         number = self.problem.variable([0.0] * len(grouping.homes))
         self._add((number,), grouping.prices, weight)
