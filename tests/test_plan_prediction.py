@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import meshjit as mj
@@ -21,6 +22,7 @@ from meshjit.plan.make import Annotations, make_plan
 from meshjit.plan.proposals import spread_again
 from meshjit.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 from meshjit.targets import target_of
+from sharding.mesh import AbstractDevice
 from tests.tools.fuzz import drawn_by
 from tests.tools.laws import partitioned_as_predicted
 
@@ -94,3 +96,36 @@ def embedded() -> Any:
     pair = (argument(P("data", "model"), "float32", width, hidden), argument(P("model", "data"), "float32", hidden, width))
     table, tokens = argument(P("model", "data"), "float32", 16384, width), argument(P("data"), "int32", 65536)
     return mj.jit(mj.grad(loss)).trace([pair] * 4, table, tokens)
+
+
+@pytest.mark.parametrize(
+    ("fun", "milliseconds"),
+    [
+        (mnp.linalg.cholesky, 0.49),
+        (lambda a: mnp.linalg.solve(a, a), 2.78),
+        (mnp.linalg.qr, 4.87),
+        (mnp.linalg.eigh, 10.8),
+        (mnp.linalg.svd, 54),
+        (mnp.linalg.eig, 158),
+    ],
+)
+def test_what_goes_by_columns_takes_what_an_h200_took(fun: Any, milliseconds: float) -> None:
+    """docs/performance.md has the times, of 1,024 x 1,024 f32. Large matrices take multiplications: 32 times as long a side takes
+    less than 32 ** 3 times as long, at least 32 ** 3 / 32."""
+    small, large = (_seconds(fun, "NVIDIA H200", n) for n in (1024, 32768))
+    assert 0.8 < 1e3 * small / milliseconds < 1.3 and 32 < large / small < 32**3
+
+
+@pytest.mark.parametrize("fun", [mnp.linalg.cholesky, mnp.linalg.qr, mnp.linalg.eigh, lambda a: mnp.linalg.solve(a, a)])
+def test_on_cpus_it_is_in_proportion_to_products(fun: Any) -> None:
+    """The time of a product of matrices of 2,048 x 2,048: 0.9 times as long (cholesky) to 7 times (eigh)."""
+    assert 0.5 < _seconds(fun, "cpu", 2048) / _seconds(lambda a: a @ a, "cpu", 2048) < 14
+
+
+def _seconds(fun: Any, kind: str, n: int) -> float:
+    device = AbstractDevice(kind, None, "cpu" if kind == "cpu" else "gpu")
+    mesh = AbstractMesh((1,), ("x",), abstract_device=device)
+    types = mj.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(mesh, P()))
+    cost = mj.jit(fun).trace(types).plan().plan.cost
+    assert cost is not None
+    return cost.seconds

@@ -64,6 +64,9 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     whole                       why some dims stay whole, for `docs/ops.md`
     passes(in_types, params) -> float
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
+    factoring(in_types, params) -> Factoring
+                                of an op that goes through a matrix column by column, for pricing: how many steps follow one
+                                another, and multiplications for each element of the last operand
     touches                     what is read and written, for pricing: "all", operands and results; "part", no more of the
                                 operands than the results have; "nothing", where the results lie in memory as the operand does
     in_place(in_types) -> tuple of int or None
@@ -147,6 +150,13 @@ class Image(NamedTuple):
     batch: int
     features: int
     places: tuple[int, ...]
+
+
+class Factoring(NamedTuple):
+    """Work of an op that goes through a matrix column by column."""
+
+    steps: float
+    multiplications: float
 
 
 class MissingRule(NotImplementedError):
@@ -238,6 +248,7 @@ class Op:
     simulate: Callable[..., list[Any]] | None = None
     varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None
     passes: Callable[[Types, Params], float] | None = None
+    factoring: Callable[[Types, Params], Factoring] | None = None
     touches: Touches = "all"
     in_place: Callable[[Types], Sequence[int | None]] | None = None
     fills_registers: bool = False

@@ -60,6 +60,7 @@ class Target:
     cut_rows: int = 0  # of so many places or more,
     cut_passes: float = 0.0  # and so often images of 2 bytes, rounded up, could be read meanwhile
     row_seconds: float = 0.0  # to fetch as many elements as there are lanes, or fewer, from a place that an index says
+    step_seconds: float = 0.0  # to begin the next of steps that follow one another, such as columns of a factorization
     window_flops: float = 0.0  # what copying a place takes, in multiplications and additions
 
     # Searching and sorting.

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.rules import work_passes
+from meshjit.core.rules import reading_of
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine, OwnCost
 from meshjit.plan.displaced import displaced
@@ -91,7 +91,7 @@ class Assigner:
         """A number for all that the choice depends on besides placements."""
         number = self.copies.get(eqn.identity)
         if number is None:
-            facts = eqn.op.exchanges, eqn.op.passes is None, work_passes(eqn), _exchanged(eqn)
+            facts = eqn.op.exchanges, eqn.op.passes is None, reading_of(eqn), _exchanged(eqn)
             number = self.numbers.setdefault((rule, facts, eqn.input_types, eqn.output_types), len(self.numbers))
             self.copies[eqn.identity] = number
         self.kinds[eqn] = number

@@ -8,16 +8,18 @@ on every device.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Absent, Op, Params, Sample, Types
+from meshjit.core.op import Absent, Factoring, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.families import require
 from meshjit.ops.base.shape import require_one
+from meshjit.ops.linalg.factoring import by_columns
 from meshjit.ops.linalg.matrices import adjoint, batch_names, conj, emit_empty, matmul, matrix, require_flag, require_matrix
 from meshjit.ops.linalg.qr import emit_eye, emit_q, packed_reflections
 from meshjit.ops.linalg.routines import batch_type, call, has_routines, product_of_reflections
@@ -95,7 +97,8 @@ geqrf = Op(
     samples=_packed_samples,
     batch=batched(lambda: geqrf),
     jvp=_NO_JVP,
-    passes=lambda in_types, params: 4.0 * min(in_types[0].shape[-2:]),
+    passes=lambda in_types, params: 15.0,
+    factoring=by_columns(3.0, 0.8),
 )
 
 
@@ -146,7 +149,8 @@ householder_product = Op(
     samples=_product_samples,
     batch=batched(lambda: householder_product),
     jvp=_NO_JVP,
-    passes=lambda in_types, params: 4.0 * in_types[1].shape[-1],
+    passes=lambda in_types, params: 15.0,
+    factoring=lambda in_types, params: Factoring(0.8 * in_types[1].shape[-1], 3.0 * math.prod(in_types[0].shape[-2:])),
 )
 
 
@@ -257,5 +261,6 @@ ormqr = Op(
     linear=((2,),),
     jvp=_multiply_jvp,
     transpose=_multiply_transpose,
-    passes=lambda in_types, params: 4.0 * in_types[1].shape[-1],
+    passes=lambda in_types, params: 8.0,
+    factoring=lambda in_types, params: Factoring(0.8 * in_types[1].shape[-1], 2.0 * in_types[1].shape[-1]),
 )

@@ -32,6 +32,7 @@ from meshjit.ops.control.repeating import repeat
 from meshjit.ops.index.dynamic import dynamic_slice
 from meshjit.ops.linalg import cusolver
 from meshjit.ops.linalg.eigh import as_dtype, eigh, eye_like, per_column, real_diagonal
+from meshjit.ops.linalg.factoring import by_columns
 from meshjit.ops.linalg.matrices import (
     adjoint,
     adjoint_of,
@@ -281,5 +282,6 @@ svd = Op(
     batch=_batch,
     jvp=_jvp,
     whole="every rotation mixes whole rows and columns",
-    passes=lambda in_types, params: (100.0 if params["vectors"] else 20.0) * min(in_types[0].shape[-2:]),
+    passes=lambda in_types, params: 125.0 if params["vectors"] else 60.0,
+    factoring=lambda in_types, params: (by_columns(28.0, 17.0) if params["vectors"] else by_columns(8.0, 6.0))(in_types, params),
 )
