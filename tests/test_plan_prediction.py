@@ -14,6 +14,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from meshjit import lax
 from meshjit.core.plan import Plan
 from meshjit.core.region import weighted_regions
 from meshjit.plan import equations
@@ -129,3 +130,25 @@ def _seconds(fun: Any, kind: str, n: int) -> float:
     cost = mj.jit(fun).trace(types).plan().plan.cost
     assert cost is not None
     return cost.seconds
+
+
+@pytest.mark.parametrize(("features", "groups", "places"), [(64, 64, 3), (96, 96, 7), (128, 32, 3), (128, 4, 3)])
+def test_convolutions_in_groups_take_no_less_than_whole_ones_of_as_many_features(features: int, groups: int, places: int) -> None:
+    """XLA:CPU took 1.5 to 5 times as long for each place of the kernel at each element of the result as for 64 features without
+    groups: f32[4, 28, 28, 64] by 3 x 3 took 3.1 ms, each feature a group 10.4."""
+
+    def convolved(x: Any, kernel: Any) -> Any:
+        dims = ("NHWC", "HWIO", "NHWC")
+        count = x.shape[-1] // kernel.shape[2]
+        return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=dims, feature_group_count=count)
+
+    def seconds(features: int, groups: int, places: int) -> float:
+        mesh = AbstractMesh((1,), ("x",), abstract_device=AbstractDevice("cpu", None, "cpu"))
+        shapes = (4, 28, 28, features), (places, places, features // groups, features)
+        types = [mj.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P())) for shape in shapes]
+        cost = mj.jit(convolved).trace(*types).plan().plan.cost
+        assert cost is not None
+        return cost.seconds
+
+    share = features / 64 * (places / 3) ** 2
+    assert 1.5 < seconds(features, groups, places) / (share * seconds(64, 1, 3)) < 5

@@ -79,6 +79,9 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     window_reads(in_types, params) -> (int, int)
                                 how many places of windows are read, each for all features, and how many
                                 features operands and results have at most; for pricing
+    in_groups(in_types, params) -> (int, int)
+                                of a convolution of features in groups, which are no factor that is summed: places of the kernel
+                                for each element of the result, and features for each of these; (0, 0) of others; for pricing
     best_orders(in_types, params) -> orders
                                 of operands and results: their dims, major to minor, as they are read best; for pricing
     fetches(in_types, params) -> (int, int)
@@ -254,6 +257,7 @@ class Op:
     fills_registers: bool = False
     breaks_lines: Callable[[Types, Params], bool] | None = None
     window_reads: Callable[[Types, Params], tuple[int, int]] | None = None
+    in_groups: Callable[[Types, Params], tuple[int, int]] | None = None
     best_orders: Callable[[Types, Params], Sequence[Sequence[int]]] | None = None
     fetches: Callable[[Types, Params], tuple[int, int]] | None = None
     images: Callable[[Types, Params], Sequence[Image]] | None = None

@@ -279,8 +279,8 @@ class Machine(Walks):
         passes = reading.passes + (self.target.broken_lines if reading.breaks_lines else 0.0)
         filled = windows.filled / self.topology.memory_bandwidth
         seconds = max(FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth, filled)
-        if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
-            flops = 2 * _multiplications(rule, types) + windows.flops
+        if (rule.reductions or windows.flops) and len(rule.operands) > 1 and not passes:  # a contraction
+            flops = (2 * _multiplications(rule, types) if rule.reductions else 0) + windows.flops
             whole = sum(type.nbytes for type in types) / self.topology.memory_bandwidth
             besides = windows.bytes + sum([times * types[i].nbytes for i, times in windows.reorders])
             seconds = max(whole, filled, flops / self._flops(types[0])) + besides / self.topology.memory_bandwidth

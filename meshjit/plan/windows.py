@@ -40,6 +40,9 @@ def windows_of(eqn: Eqn, target: Target) -> Windows:
         return Windows(reorders=reorders) if reorders else NO_WINDOWS
     reads, features = op.window_reads(eqn.input_types, eqn.params)
     flops = target.window_flops * reads if features <= target.narrow_windows else 0.0
+    if op.in_groups is not None:  # features of other groups are none of a factor, so its rule counts none
+        places, width = op.in_groups(eqn.input_types, eqn.params)
+        flops += 2 * places * max(width, target.group_width)
     images = op.images(eqn.input_types, eqn.params) if target.lanes > 1 else ()
     filled = sum(_filled(image, target) * image.itemsize for image in images)
     return Windows(flops, sum(_cut(image, target) for image in images), filled, 0.0, reorders)

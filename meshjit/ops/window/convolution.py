@@ -271,6 +271,15 @@ def _window_reads(in_types: Types, params: Params) -> tuple[int, int]:
     return places * math.prod(rhs.shape[d] for d in kernel), max(rhs.shape[i], rhs.shape[o] // groups)
 
 
+def _in_groups(in_types: Types, params: Params) -> tuple[int, int]:
+    """Places of the kernel for each element of the result, and the features that are summed up for it; none without groups."""
+    (out,), rhs = _type(in_types, params), in_types[1]
+    _, i, *kernel = params["dimension_numbers"][1]
+    if max(params["feature_group_count"], params["batch_group_count"]) == 1:
+        return 0, 0
+    return out.size * math.prod(rhs.shape[d] for d in kernel), rhs.shape[i]
+
+
 def _best_orders(in_types: Types, params: Params) -> Sequence[Dims]:
     """Features behind one another: NHWC, HWIO -> NHWC. The gradient of a kernel has the batch as its features."""
     (n, c, *places), (o, i, *kernel), (m, f, *results) = params["dimension_numbers"]
@@ -367,6 +376,7 @@ convolution = Op(
     localize=_localize,
     partition=_partition,
     window_reads=_window_reads,
+    in_groups=_in_groups,
     best_orders=_best_orders,
     images=_images,
 )
