@@ -152,3 +152,17 @@ def test_convolutions_in_groups_take_no_less_than_whole_ones_of_as_many_features
 
     share = features / 64 * (places / 3) ** 2
     assert 1.5 < seconds(features, groups, places) / (share * seconds(64, 1, 3)) < 5
+
+
+def test_a_search_takes_longer_in_a_longer_table() -> None:
+    """A round more for twice as many entries, in each of which a TPU fetches an entry for every value."""
+    device = AbstractDevice("TPU v5p", None, "tpu")
+    mesh = AbstractMesh((1,), ("x",), abstract_device=device)
+
+    def seconds(entries: int) -> float:
+        types = [mj.ShapeDtypeStruct((n,), np.float32, sharding=NamedSharding(mesh, P())) for n in (entries, 2**20)]
+        cost = mj.jit(mnp.searchsorted).trace(*types).plan().plan.cost
+        assert cost is not None
+        return cost.seconds
+
+    assert seconds(2**16) / seconds(2**8) > 20 and 1.2 < seconds(2**20) / seconds(2**16) < 1.3
