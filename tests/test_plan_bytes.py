@@ -314,6 +314,14 @@ def test_axes_of_dims_that_are_summed_go_on_to_others(platform: str, shards: flo
     assert shared.is_accepted and "over the axes that they would lose" in shared.text and shared.source
 
 
+def test_they_do_in_what_was_planned_before() -> None:
+    """The rules of equations of a draft that is known are not asked for again, and the proposal took those asked for as all."""
+    program, assigner = traced(rotated, ["f32[2, 2, 2, 2, 2, 2, 2, 2]", "f32[6, 8]"]), Assigner(Machine(CUBE, target_of(CUBE)))
+    annotations = Annotations([P("x", "y", "z"), None], [P("x", "y", "z")])
+    (first,), (again,) = (spread_again.propose(first_draft(program, annotations, assigner)) for _ in range(2))
+    assert first.key == again.key and first.text.startswith("shard further dims of 22 values")
+
+
 def test_what_they_go_on_to_computes_the_same() -> None:
     """Of few elements the other plan is cheaper, so it is not chosen."""
     program = traced(rotated, ["f32[2, 2, 2, 2, 2]", "f32[2, 5]"])

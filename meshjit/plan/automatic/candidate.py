@@ -84,16 +84,25 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candida
 
 
 def _with_spread_inputs(draft: Draft) -> Draft:
-    """The same with the longest dim of each input over all axes, if they divide it and nobody placed the input."""
-    mesh, (inputs, vars) = draft.machine.mesh, (draft.annotations.inputs, draft.program.inputs)
+    """The same with each large input over all axes that nobody placed: on its longest dim, if they divide it together, else one
+    after the other on the dim whose shards are longest. Large are those of as many bytes as a shard of the largest."""
+    mesh, vars = draft.machine.mesh, draft.program.inputs
     names = tuple(name for name, size in mesh.shape.items() if size > 1)
 
-    def spread(shape: tuple[int, ...]) -> PartitionSpec | None:
-        dim = max(range(len(shape)), key=lambda d: shape[d], default=None)
-        divides = dim is not None and shape[dim] and shape[dim] % mesh.device_count == 0
-        return PartitionSpec(*[None] * dim, names) if dim is not None and divides else None
+    def spread(shape: tuple[int, ...]) -> PartitionSpec:
+        dims: list[tuple[str, ...]] = [()] * len(shape)
+        longest = max(range(len(shape)), key=lambda d: shape[d], default=None)
+        together = longest is not None and shape[longest] > 0 and shape[longest] % mesh.device_count == 0
+        for group in [names] if together else [(name,) for name in names]:
+            shards = [extent // mesh.axes_size(axes) for extent, axes in zip(shape, dims, strict=True)]
+            d = max(range(len(shape)), key=lambda d: shards[d], default=None)
+            if d is not None and shards[d] and shards[d] % mesh.axes_size(group) == 0:
+                dims[d] = (*dims[d], *group)
+        return PartitionSpec(*dims)
 
-    specs = [spread(v.shape) if spec is None else spec for spec, v in zip(inputs, vars, strict=True)]
+    least = max([v.type.nbytes for v in vars], default=0) / mesh.device_count
+    pairs = zip(draft.annotations.inputs, vars, strict=True)
+    specs = [spread(v.shape) if spec is None and v.type.nbytes >= least else spec for spec, v in pairs]
     return first_draft(draft.program, dataclasses.replace(draft.annotations, inputs=specs), draft.assigner)
 
 

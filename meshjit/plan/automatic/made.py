@@ -70,13 +70,12 @@ class Made:
             return plain
         return propagated(self.draft, self.ties, "propagated")
 
-    def spread(self, best: Candidate) -> Candidate | None:
-        """What propagation makes of inputs that lie over all devices, where the best plan repeats work: it goes on from
-        there over parts of axes, too."""
+    def spread(self, best: Candidate, is_open: bool) -> Candidate | None:
+        """What propagation makes of inputs that lie over all devices, where the best plan repeats work, or a much better one is
+        not ruled out: it goes on from there over parts of axes, too."""
         assert best.plan.cost is not None
-        if self.is_late or best.plan.cost.work_seconds <= REPEATED * self.least_work:
-            return None
-        return propagated(self.draft, self.ties, SPREAD)
+        repeats = best.plan.cost.work_seconds > REPEATED * self.least_work
+        return propagated(self.draft, self.ties, SPREAD) if (repeats or is_open) and not self.is_late else None
 
     @property
     def quickest(self) -> float:

@@ -330,7 +330,7 @@ class Model:
             yield group, list(self.domain.partials(sorted(partial, key=str)))
 
     def _rule(self, eqn: Eqn) -> FactorRule:
-        rule = self.flat.rules.get(eqn)
+        rule = self.flat.rules.get(eqn)  # not of parts of an equation that are decided separately
         return rule_of(eqn) if rule is None else rule
 
     # --- loops and branches -------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from meshjit.plan.draft import Draft, first_draft
 LEFT: Final = 1 << 21  # entries of a table of the elimination of choices without rent
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
 FAR: Final = 1.05  # times the seconds of another Search's plan: a plan of a descent after which no more are made
+OPEN: Final = 1.05  # times the bound: a plan beside which that of propagation from spread inputs is priced, too
 NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
 
 
@@ -179,7 +180,7 @@ class Search(Made):
             best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
-        spread = self.spread(best)
+        spread = self.spread(best, not self.later and best.seconds > OPEN * self.bound)
         best = best if spread is None or not spread.is_better_than(best, self.memory) else spread
         self.chosen = self.as_refined(best)
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit

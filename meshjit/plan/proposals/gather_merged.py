@@ -22,7 +22,8 @@ from sharding.placement import Placement
 def propose(draft: Draft) -> Iterator[Proposal]:
     numbers, seeds = draft.flat.numbers, draft.propagated.graph.seeds
     rules = draft.flat.rules
-    merging = [e for part in programs_in(draft.program) for e in part.eqns if (r := rules.get(e)) is not None and not r.is_simple]
+    eqns = [eqn for part in programs_in(draft.program) for eqn in part.eqns if eqn.op.regions is None]
+    merging = [eqn for eqn in eqns if not rules[eqn].is_simple]
     whole = {e: seed for e in merging if (seed := _gathered(draft, e)) is not None and numbers[e.outputs[0]] not in seeds}
     if whole:
         first, planted = next(iter(whole)), {numbers[eqn.outputs[0]]: seed for eqn, seed in whole.items()}

@@ -53,9 +53,9 @@ def _dealt(draft: Draft, program: Program) -> Iterator[tuple[Eqn, Placement]]:
     """The equations of a Program whose results lose axes, and where these lie if the axes are dealt to other dims."""
     homes, mesh = draft.flat.placements(draft.propagated), draft.machine.mesh
     for eqn in program.eqns:
-        rule = draft.flat.rules.get(eqn)
-        if rule is None or not eqn.inputs or len(eqn.outputs) != 1 or eqn.op.regions is not None or eqn.op.pinned is not None:
+        if not eqn.inputs or len(eqn.outputs) != 1 or eqn.op.regions is not None or eqn.op.pinned is not None:
             continue
+        rule = draft.flat.rules[eqn]
         largest = max(range(len(eqn.inputs)), key=lambda i: eqn.inputs[i].type.nbytes)
         operand, result = eqn.inputs[largest], eqn.outputs[0]
         if result.type.nbytes >= ALIKE * operand.type.nbytes:
