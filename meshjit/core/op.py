@@ -61,6 +61,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 params that mention sizes, for local types
     partition(local) -> list of V
                                 replaces the generic partitioning of an equation (`core/local.py`)
+    asks_user                   whether `partition` asks a function of the user, who is told where operands and results lie:
+                                these then lie as annotations have them, and no axis goes on to another dim
     whole                       why some dims stay whole, for `docs/ops.md`
     passes(in_types, params) -> float
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
@@ -247,6 +249,7 @@ class Op:
     made_at: Callable[[TensorType, Callable[[int], Var | None], Callable[[Var], Var], Params], Var] | None = None
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
+    asks_user: bool = False
     whole: str | None = None
     simulate: Callable[..., list[Any]] | None = None
     varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None

@@ -139,5 +139,6 @@ custom_partitioning = Op(
     transpose=Absent(_NONE),
     batch=Absent(_NONE),
     partition=_partition,
+    asks_user=True,
     whole="the user says that a factor needs to be whole",
 )

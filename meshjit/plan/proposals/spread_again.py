@@ -53,7 +53,8 @@ def _dealt(draft: Draft, program: Program) -> Iterator[tuple[Eqn, Placement]]:
     """The equations of a Program whose results lose axes, and where these lie if the axes are dealt to other dims."""
     homes, mesh = draft.flat.placements(draft.propagated), draft.machine.mesh
     for eqn in program.eqns:
-        if not eqn.inputs or len(eqn.outputs) != 1 or eqn.op.regions is not None or eqn.op.pinned is not None:
+        op = eqn.op
+        if not eqn.inputs or len(eqn.outputs) != 1 or op.regions is not None or op.pinned is not None or op.asks_user:
             continue
         rule = draft.flat.rules[eqn]
         largest = max(range(len(eqn.inputs)), key=lambda i: eqn.inputs[i].type.nbytes)
