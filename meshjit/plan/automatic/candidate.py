@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from meshjit.core.plan import Plan
+from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import SURELY, Draft, first_draft
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.proposals import KINDS
+from meshjit.plan.proposals.spread_again import with_axes
 from meshjit.plan.search import search
 from sharding.placement import Placement
 from sharding.spec import PartitionSpec, placement_of, spec_of
@@ -84,25 +86,17 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candida
 
 
 def _with_spread_inputs(draft: Draft) -> Draft:
-    """The same with each large input over all axes that nobody placed: on its longest dim, if they divide it together, else one
-    after the other on the dim whose shards are longest. Large are those of as many bytes as a shard of the largest."""
+    """The same with each large input over all axes that nobody placed, and that divide it. Large are those of as many bytes as a
+    shard of the largest."""
     mesh, vars = draft.machine.mesh, draft.program.inputs
-    names = tuple(name for name, size in mesh.shape.items() if size > 1)
-
-    def spread(shape: tuple[int, ...]) -> PartitionSpec:
-        dims: list[tuple[str, ...]] = [()] * len(shape)
-        longest = max(range(len(shape)), key=lambda d: shape[d], default=None)
-        together = longest is not None and shape[longest] > 0 and shape[longest] % mesh.device_count == 0
-        for group in [names] if together else [(name,) for name in names]:
-            shards = [extent // mesh.axes_size(axes) for extent, axes in zip(shape, dims, strict=True)]
-            d = max(range(len(shape)), key=lambda d: shards[d], default=None)
-            if d is not None and shards[d] and shards[d] % mesh.axes_size(group) == 0:
-                dims[d] = (*dims[d], *group)
-        return PartitionSpec(*dims)
-
+    names = [name for name, size in mesh.shape.items() if size > 1]
     least = max([v.type.nbytes for v in vars], default=0) / mesh.device_count
+
+    def spread(var: Var) -> PartitionSpec:
+        return spec_of(with_axes(var.shape, Placement.replicated(var.rank), names, mesh))
+
     pairs = zip(draft.annotations.inputs, vars, strict=True)
-    specs = [spread(v.shape) if spec is None and v.type.nbytes >= least else spec for spec, v in pairs]
+    specs = [spread(v) if spec is None and v.type.nbytes >= least else spec for spec, v in pairs]
     return first_draft(draft.program, dataclasses.replace(draft.annotations, inputs=specs), draft.assigner)
 
 

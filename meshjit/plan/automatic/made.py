@@ -70,7 +70,7 @@ class Made:
             return plain
         return propagated(self.draft, self.ties, "propagated")
 
-    def spread(self, best: Candidate, is_open: bool) -> Candidate | None:
+    def from_spread_inputs(self, best: Candidate, is_open: bool) -> Candidate | None:
         """What propagation makes of inputs that lie over all devices, where the best plan repeats work, or a much better one is
         not ruled out: it goes on from there over parts of axes, too."""
         assert best.plan.cost is not None

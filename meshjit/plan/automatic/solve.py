@@ -180,7 +180,7 @@ class Search(Made):
             best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
-        spread = self.spread(best, not self.later and best.seconds > OPEN * self.bound)
+        spread = self.from_spread_inputs(best, not self.later and best.seconds > OPEN * self.bound)
         best = best if spread is None or not spread.is_better_than(best, self.memory) else spread
         self.chosen = self.as_refined(best)
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit

@@ -62,7 +62,7 @@ def _dealt(draft: Draft, program: Program) -> Iterator[tuple[Eqn, Placement]]:
         if result.type.nbytes >= ALIKE * operand.type.nbytes:
             carried = _carried(rule, largest, homes[operand], homes[result], mesh)
             lost = _apart(homes[operand].axes(), carried)
-            homes[result] = _with_axes(result.shape, carried, lost, mesh)
+            homes[result] = with_axes(result.shape, carried, lost, mesh)
             if homes[result] != carried:
                 yield eqn, homes[result]
 
@@ -73,8 +73,8 @@ def _carried(rule: FactorRule, largest: int, side: Placement, home: Placement, m
     return Placement(tuple([own or tuple(_apart(more, home)) for own, more in zip(home.dims, through, strict=True)]))
 
 
-def _with_axes(shape: tuple[int, ...], placement: Placement, axes: Sequence[AxisRef], mesh: BaseMesh) -> Placement:
-    """Each axis behind those of the dim whose shards are longest, if it divides them."""
+def with_axes(shape: tuple[int, ...], placement: Placement, axes: Sequence[AxisRef], mesh: BaseMesh) -> Placement:
+    """The placement with each axis behind those of the dim with the longest shards, the last one of equals, if it divides it."""
     dims = [*placement.dims]
     for axis in axes:
         size = mesh.axis_size(axis)
