@@ -66,7 +66,7 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     whole                       why some dims stay whole, for `docs/ops.md`
     passes(in_types, params) -> float
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
-    factoring(in_types, params) -> Factoring
+    column_work(in_types, params) -> ColumnWork
                                 of an op that goes through a matrix column by column, for pricing: how many steps follow one
                                 another, and multiplications for each element of the last operand
     touches                     what is read and written, for pricing: "all", operands and results; "part", no more of the
@@ -82,8 +82,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 how many places of windows are read, each for all features, and how many
                                 features operands and results have at most; for pricing
     in_groups(in_types, params) -> (int, int)
-                                of a convolution of features in groups, which are no factor that is summed: places of the kernel
-                                for each element of the result, and features for each of these; (0, 0) of others; for pricing
+                                of a convolution in groups, whose factor rule sums no features: places of the kernel for each
+                                element of the result, and features for each place; (0, 0) without groups; for pricing
     best_orders(in_types, params) -> orders
                                 of operands and results: their dims, major to minor, as they are read best; for pricing
     fetches(in_types, params) -> (int, int)
@@ -157,7 +157,7 @@ class Image(NamedTuple):
     places: tuple[int, ...]
 
 
-class Factoring(NamedTuple):
+class ColumnWork(NamedTuple):
     """Work of an op that goes through a matrix column by column."""
 
     steps: float
@@ -254,7 +254,7 @@ class Op:
     simulate: Callable[..., list[Any]] | None = None
     varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None
     passes: Callable[[Types, Params], float] | None = None
-    factoring: Callable[[Types, Params], Factoring] | None = None
+    column_work: Callable[[Types, Params], ColumnWork] | None = None
     touches: Touches = "all"
     in_place: Callable[[Types], Sequence[int | None]] | None = None
     fills_registers: bool = False

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from meshjit.core.access import Access, Moved, Nothing, Same, Window, derived
 from meshjit.core.effects import is_pure
 from meshjit.core.host import calls_host
-from meshjit.core.op import Factoring, Op, Params, Touches, Types
+from meshjit.core.op import ColumnWork, Op, Params, Touches, Types
 from meshjit.core.program import Eqn, Var
 from meshjit.core.splat import is_known_splat
 from sharding.rule import FactorRule
@@ -20,7 +20,7 @@ from sharding.rule import FactorRule
 ValueDim: TypeAlias = tuple[Var, int]  # a dim of a value
 Dims: TypeAlias = dict[str, list[tuple[int, int]]]  # factor → (number of an operand or result, its dim)
 Items: TypeAlias = tuple[tuple[str, Any], ...]
-NO_FACTORING: Final = Factoring(0.0, 0.0)
+NO_COLUMN_WORK: Final = ColumnWork(0.0, 0.0)
 
 
 def rule_of(eqn: Eqn) -> FactorRule:
@@ -38,14 +38,14 @@ class Reading(NamedTuple):
     touches: Touches = "all"
     breaks_lines: bool = False
     fills_registers: bool = False
-    factoring: Factoring = NO_FACTORING
+    column_work: ColumnWork = NO_COLUMN_WORK
 
 
 def reading_of(eqn: Eqn) -> Reading:
     """What an equation reads and writes."""
     breaks_lines = eqn.op.breaks_lines is not None and eqn.op.breaks_lines(eqn.input_types, eqn.params)
-    factoring = eqn.op.factoring(eqn.input_types, eqn.params) if eqn.op.factoring is not None else NO_FACTORING
-    return Reading(work_passes(eqn), eqn.op.touches, breaks_lines, eqn.op.fills_registers, factoring)
+    column_work = eqn.op.column_work(eqn.input_types, eqn.params) if eqn.op.column_work is not None else NO_COLUMN_WORK
+    return Reading(work_passes(eqn), eqn.op.touches, breaks_lines, eqn.op.fills_registers, column_work)
 
 
 def work_passes(eqn: Eqn) -> float:

@@ -59,7 +59,7 @@ class Target:
     small_batch: int = 0  # images below which a convolution cuts rows into more,
     cut_rows: int = 0  # of so many places or more,
     cut_passes: float = 0.0  # and so often images of 2 bytes, rounded up, could be read meanwhile
-    group_width: int = 1  # features of a group of a convolution, up to which it takes as long as one of so many
+    group_width: int = 1  # features: a convolution in groups of fewer takes as long as in groups of so many
     row_seconds: float = 0.0  # to fetch as many elements as there are lanes, or fewer, from a place that an index says
     step_seconds: float = 0.0  # to begin the next of steps that follow one another, such as columns of a factorization
     window_flops: float = 0.0  # what copying a place takes, in multiplications and additions

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.once import Once
-from meshjit.core.op import Factoring
+from meshjit.core.op import ColumnWork
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import run_regions, weighted_regions
@@ -286,14 +286,14 @@ class Machine(Walks):
             seconds = max(whole, filled, flops / self._flops(types[0])) + besides / self.topology.memory_bandwidth
         operands = sum([self._filled(t) if reading.fills_registers else t.nbytes for t in types[: len(rule.operands)]])
         seconds += windows.seconds + passes * operands / self.topology.memory_bandwidth
-        return seconds + self._factoring(reading.factoring, types[: len(rule.operands)])
+        return seconds + self._column_work(reading.column_work, types[: len(rule.operands)])
 
-    def _factoring(self, factoring: Factoring, operands: Sequence[TensorType]) -> float:
+    def _column_work(self, work: ColumnWork, operands: Sequence[TensorType]) -> float:
         """Seconds of the multiplications of an op that goes by columns, and of its steps, if there is anything to do."""
-        count = math.prod(operands[-1].shape) if factoring.steps else 0
+        count = math.prod(operands[-1].shape) if work.steps else 0
         if not count:
             return 0.0
-        return factoring.steps * self.target.step_seconds + 2 * factoring.multiplications * count / self._flops(operands[0])
+        return work.steps * self.target.step_seconds + 2 * work.multiplications * count / self._flops(operands[0])
 
     def _filled(self, type: TensorType) -> float:
         """Bytes of the registers that a value fills. Its dims lie in whichever order leaves fewest of these empty."""

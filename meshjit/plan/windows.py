@@ -40,7 +40,7 @@ def windows_of(eqn: Eqn, target: Target) -> Windows:
         return Windows(reorders=reorders) if reorders else NO_WINDOWS
     reads, features = op.window_reads(eqn.input_types, eqn.params)
     flops = target.window_flops * reads if features <= target.narrow_windows else 0.0
-    if op.in_groups is not None:  # features of other groups are none of a factor, so its rule counts none
+    if op.in_groups is not None:  # its rule sums no features, so they are counted here
         places, width = op.in_groups(eqn.input_types, eqn.params)
         flops += 2 * places * max(width, target.group_width)
     images = op.images(eqn.input_types, eqn.params) if target.lanes > 1 else ()

@@ -18,7 +18,7 @@ from sharding.topology import topology_of
 # bf16[32, 4096, 8, 128], a transposition of each stands before cuBLAS's products in what XLA compiles for an H100.
 BATCH_REORDERING = 2.0
 
-STEP_SECONDS = 3e-6  # what `ops/linalg/factoring.py` counts steps in: cuSOLVER's times for 1,024 x 1,024 on an H200
+STEP_SECONDS = 3e-6  # what `ops/linalg/column_work.py` counts steps in: cuSOLVER's times for 1,024 x 1,024 on an H200
 
 COMPARES = 4  # the level of tuning at which XLA takes no kernel whose results differ from a library's; its default
 

@@ -24,8 +24,8 @@ from meshjit.ops.base.conversion import complex_, real
 from meshjit.ops.base.reduction import reduce_sum, restore
 from meshjit.ops.base.shape import require_one
 from meshjit.ops.linalg import cusolver
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.eigh import as_dtype, eye_like, per_column
-from meshjit.ops.linalg.factoring import by_columns
 from meshjit.ops.linalg.lu import lu
 from meshjit.ops.linalg.lu_solve import lu_solve
 from meshjit.ops.linalg.matrices import (
@@ -200,5 +200,5 @@ eig = Op(
     batch=_batch,
     jvp=_jvp,
     passes=lambda in_types, params: 190.0,
-    factoring=by_columns(50.0, 51.0),
+    column_work=by_columns(50.0, 51.0),
 )

@@ -24,7 +24,7 @@ from meshjit.ops.base.conversion import complex_, imag, real
 from meshjit.ops.base.families import part_dtype
 from meshjit.ops.base.reduction import reduce_and, reduce_max, reduce_sum, restore
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.matrices import (
     adjoint,
     adjoint_of,
@@ -212,5 +212,5 @@ eigh = Op(
     batch=_eigh_batch,
     jvp=_eigh_jvp,
     passes=lambda in_types, params: 100.0,
-    factoring=by_columns(9.0, 3.5),
+    column_work=by_columns(9.0, 3.5),
 )

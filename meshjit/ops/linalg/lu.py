@@ -27,7 +27,7 @@ from meshjit.ops.base.shape import broadcast_in_dim, expand, require_one, squeez
 from meshjit.ops.control.repeating import repeat
 from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
 from meshjit.ops.index.gather import gather
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.matrices import (
     batch_names,
     matmul,
@@ -351,5 +351,5 @@ lu = Op(
     batch=_lu_batch,
     jvp=_lu_jvp,
     passes=lambda in_types, params: 10.0,
-    factoring=by_columns(0.85, 0.5),
+    column_work=by_columns(0.85, 0.5),
 )

@@ -19,7 +19,7 @@ from meshjit.ops.base.batching import align, move
 from meshjit.ops.base.constants import iota
 from meshjit.ops.base.families import require, require_param
 from meshjit.ops.base.shape import reshape
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.lu import factored, rows_in_order
 from meshjit.ops.linalg.matrices import adjoint, batch_names, conj, emit_empty, matmul, matrix, require_matrix, transposed
 from meshjit.ops.linalg.triangular import TRANSPOSES, triangular_solve
@@ -156,6 +156,6 @@ lu_solve = Op(
     jvp=_solve_jvp,
     transpose=_solve_transpose,
     passes=lambda in_types, params: 6.0,
-    factoring=by_columns(1.6, 0.4),
+    column_work=by_columns(1.6, 0.4),
 )
 

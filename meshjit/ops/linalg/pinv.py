@@ -21,8 +21,8 @@ from meshjit.ops.base.constants import full_like, zeros_like
 from meshjit.ops.base.families import require_param
 from meshjit.ops.base.reduction import reduce_max, restore
 from meshjit.ops.base.shape import require_one
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.eigh import as_dtype
-from meshjit.ops.linalg.factoring import by_columns
 from meshjit.ops.linalg.matrices import adjoint, batch_names, emit_empty, matmul, matrix, require_matrix
 from meshjit.ops.linalg.svd import svd
 from sharding.rule import FactorRule
@@ -110,5 +110,5 @@ pinv = Op(
     jvp=_jvp,
     whole="every rotation mixes whole rows and columns",
     passes=lambda in_types, params: 125.0,
-    factoring=by_columns(28.0, 17.0),
+    column_work=by_columns(28.0, 17.0),
 )

@@ -19,7 +19,7 @@ from meshjit.ops.base.batching import move
 from meshjit.ops.base.constants import zeros_like
 from meshjit.ops.base.conversion import complex_, imag
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.matrices import (
     adjoint,
     batch_names,
@@ -171,5 +171,5 @@ qr = Op(
     batch=_qr_batch,
     jvp=qr_jvp,
     passes=lambda in_types, params: 36.0,
-    factoring=by_columns(6.0, 1.6),
+    column_work=by_columns(6.0, 1.6),
 )

@@ -18,7 +18,7 @@ from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import subtract
 from meshjit.ops.base.batching import move
 from meshjit.ops.base.constants import full_like
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.lu import rows_in_order
 from meshjit.ops.linalg.matrices import batch_names, emit_empty, emit_triangle, matrix, transposed
 from meshjit.ops.linalg.qr import emit_corner, emit_eye, emit_q, qr_evaluate, qr_jvp, qr_type
@@ -122,5 +122,5 @@ qr_pivoted = Op(
     batch=_batch,
     jvp=_jvp,
     passes=lambda in_types, params: 45.0,
-    factoring=by_columns(9.0, 3.0),
+    column_work=by_columns(9.0, 3.0),
 )

@@ -19,7 +19,7 @@ from meshjit.ops.base.constants import emit_splat, zeros
 from meshjit.ops.base.conversion import convert, real
 from meshjit.ops.base.families import part_dtype
 from meshjit.ops.base.shape import require_one, reshape
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.matrices import emit_empty, matrix, require_flag, require_matrix
 from meshjit.ops.linalg.reflections import reflection
 from meshjit.ops.linalg.routines import batch_type, call, has_routines, info_type, is_good, nan_unless, refuse
@@ -120,7 +120,7 @@ hessenberg = Op(
     batch=batched(lambda: hessenberg),
     jvp=_reduced_jvp("hessenberg"),
     passes=lambda in_types, params: 40.0,
-    factoring=by_columns(5.0, 2.0),
+    column_work=by_columns(5.0, 2.0),
 )
 
 
@@ -199,5 +199,5 @@ tridiagonal = Op(
     batch=batched(lambda: tridiagonal),
     jvp=_reduced_jvp("tridiagonal"),
     passes=lambda in_types, params: 30.0,
-    factoring=by_columns(3.0, 1.0),
+    column_work=by_columns(3.0, 1.0),
 )

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Absent, Factoring, Op, Params, Sample, Types
+from meshjit.core.op import Absent, ColumnWork, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.families import require
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.matrices import adjoint, batch_names, conj, emit_empty, matmul, matrix, require_flag, require_matrix
 from meshjit.ops.linalg.qr import emit_eye, emit_q, packed_reflections
 from meshjit.ops.linalg.routines import batch_type, call, has_routines, product_of_reflections
@@ -98,7 +98,7 @@ geqrf = Op(
     batch=batched(lambda: geqrf),
     jvp=_NO_JVP,
     passes=lambda in_types, params: 15.0,
-    factoring=by_columns(3.0, 0.8),
+    column_work=by_columns(3.0, 0.8),
 )
 
 
@@ -150,7 +150,7 @@ householder_product = Op(
     batch=batched(lambda: householder_product),
     jvp=_NO_JVP,
     passes=lambda in_types, params: 15.0,
-    factoring=lambda in_types, params: Factoring(0.8 * in_types[1].shape[-1], 3.0 * math.prod(in_types[0].shape[-2:])),
+    column_work=lambda in_types, params: ColumnWork(0.8 * in_types[1].shape[-1], 3.0 * math.prod(in_types[0].shape[-2:])),
 )
 
 
@@ -262,5 +262,5 @@ ormqr = Op(
     jvp=_multiply_jvp,
     transpose=_multiply_transpose,
     passes=lambda in_types, params: 8.0,
-    factoring=lambda in_types, params: Factoring(0.8 * in_types[1].shape[-1], 2.0 * in_types[1].shape[-1]),
+    column_work=lambda in_types, params: ColumnWork(0.8 * in_types[1].shape[-1], 2.0 * in_types[1].shape[-1]),
 )

@@ -15,7 +15,7 @@ from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.matrices import emit_empty, matrix, require_flag, require_matrix
 from meshjit.ops.linalg.routines import batch_type, call, has_routines, info_type, is_good, nan_unless, refuse, without_bad
 from meshjit.ops.linalg.whole import batched, each, whole_rule
@@ -92,5 +92,5 @@ schur = Op(
     batch=batched(lambda: schur),
     jvp=Absent("Schur vectors are unique up to the order of eigenvalues and phases alone; JAX has no derivative either"),
     passes=lambda in_types, params: 110.0,
-    factoring=by_columns(30.0, 30.0),
+    column_work=by_columns(30.0, 30.0),
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import ColumnWork, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import add, divide, maximum, multiply, scale, sign, subtract
@@ -31,8 +31,8 @@ from meshjit.ops.base.transcendental import sqrt
 from meshjit.ops.control.repeating import repeat
 from meshjit.ops.index.dynamic import dynamic_slice
 from meshjit.ops.linalg import cusolver
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.eigh import as_dtype, eigh, eye_like, per_column, real_diagonal
-from meshjit.ops.linalg.factoring import by_columns
 from meshjit.ops.linalg.matrices import (
     adjoint,
     adjoint_of,
@@ -272,6 +272,13 @@ def _samples() -> list[Sample]:
     return [*samples, *(Sample(s.types, {"vectors": False}, _fill) for s in samples[:4])]
 
 
+_WITH_VECTORS, _VALUES_ALONE = by_columns(28.0, 17.0), by_columns(8.0, 6.0)
+
+
+def _column_work(in_types: Types, params: Params) -> ColumnWork:
+    return (_WITH_VECTORS if params["vectors"] else _VALUES_ALONE)(in_types, params)
+
+
 svd = Op(
     name="svd",
     type_rule=_type,
@@ -283,5 +290,5 @@ svd = Op(
     jvp=_jvp,
     whole="every rotation mixes whole rows and columns",
     passes=lambda in_types, params: 125.0 if params["vectors"] else 60.0,
-    factoring=lambda in_types, params: (by_columns(28.0, 17.0) if params["vectors"] else by_columns(8.0, 6.0))(in_types, params),
+    column_work=_column_work,
 )

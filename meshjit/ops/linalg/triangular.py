@@ -20,7 +20,7 @@ from meshjit.ops.base.constants import zeros_like
 from meshjit.ops.base.conversion import complex_, real
 from meshjit.ops.base.families import require, require_param
 from meshjit.ops.base.shape import require_one, reshape
-from meshjit.ops.linalg.factoring import by_columns
+from meshjit.ops.linalg.column_work import by_columns
 from meshjit.ops.linalg.matrices import (
     adjoint,
     adjoint_of,
@@ -121,7 +121,7 @@ cholesky = Op(
     batch=_cholesky_batch,
     jvp=_cholesky_jvp,
     passes=lambda in_types, params: 8.0,
-    factoring=by_columns(1.0, 0.16),
+    column_work=by_columns(1.0, 0.16),
 )
 
 
@@ -252,5 +252,5 @@ triangular_solve = Op(
     jvp=_solve_jvp,
     transpose=_solve_transpose,
     passes=lambda in_types, params: 3.0,
-    factoring=by_columns(0.8, 0.2),
+    column_work=by_columns(0.8, 0.2),
 )

@@ -27,7 +27,7 @@ from sharding.placement import Placement
 
 TWO: Final = 2  # readers that have a table of their own with the maker
 MOST_ENTRIES: Final = 30_000_000  # of tables whose prices are kept by number
-BOOLS: Final = 8  # in as many bytes as an entry
+BOOLS: Final = 8  # take the bytes of an entry
 MOST_SETS: Final = 600  # of the largest size: of larger ones there are none where there would be more
 
 

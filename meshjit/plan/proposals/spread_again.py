@@ -1,12 +1,12 @@
-"""Axes that a value loses, for the dim that they shard is summed or comes to be whole, may shard another dim of it from there on.
+"""A value loses axes where the dim that they shard is summed or gathered. From there on they may shard another of its dims.
 
     %1: f32[2, 2, 8] = dot(%0: f32[2@x, 2@y, 8], %w)    x is summed; %1 has y, and what follows is done twice
     %2: f32[2, 2, 8] = dot(%1: f32[2, 2@y, 8], %w)      y is summed; what follows is done four times
     %1: f32[2, 2@y, 8@x], %2: f32[2, 2, 8@x*y]          what is proposed: sums are scattered, and every device does its share
 
-Propagation never puts an axis on a dim that no annotation speaks of. The proposal goes through a Program in its order and deals
-what is lost to the longest dims, the last ones first; its seeds are on the values that lose something. It is made where the
-work takes much longer than if all devices shared it.
+Propagation never puts an axis on a dim that no annotation speaks of. The proposal goes through a Program in its order, and
+deals lost axes to the longest dims, the last ones first. Its seeds are on the values that lose some. It is made where the work
+takes much longer than if all devices shared it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule
 
-REPEATED: Final = 1.5  # times the seconds of the work if all devices share it, from which on it is repeated
-ALIKE: Final = 0.5  # of the bytes of an operand, those of a result that what follows is as large as
+REPEATED: Final = 1.5  # work that takes more than so many times as long as if all devices shared it is repeated
+ALIKE: Final = 0.5  # times the bytes of the operand: smaller results stay as they are
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:

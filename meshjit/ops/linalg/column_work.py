@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meshjit.core.op import Factoring, Params, Types
+from meshjit.core.op import ColumnWork, Params, Types
 
 
-def by_columns(multiplications: float, steps: float) -> Callable[[Types, Params], Factoring]:
+def by_columns(multiplications: float, steps: float) -> Callable[[Types, Params], ColumnWork]:
     """The rule of an op whose first operand is [..., m, n]: so many of each for every row and column of the shorter side."""
 
-    def factoring(in_types: Types, params: Params) -> Factoring:
+    def column_work(in_types: Types, params: Params) -> ColumnWork:
         n = min(in_types[0].shape[-2:])
-        return Factoring(steps * n, multiplications * n)
+        return ColumnWork(steps * n, multiplications * n)
 
-    return factoring
+    return column_work
