@@ -160,10 +160,16 @@ def test_lookup_reduces_the_result_only():
 def test_a_small_table_is_gathered_rather_than_a_large_result_summed():
     found = traffic(lambda t, i: t[i], ["f32[1000, 64]", "i32[100000]"], MESH, [P("x"), P()], [P()])
     assert found == {"all_gather": 1000 * 64 * 4 / 8 * 7}
-    found = traffic(mnp.searchsorted, ["f32[1000]", "f32[1000000]"], MESH, [P("x"), P()], [P()])
-    assert found == {"all_gather": 1000 * 4 / 8 * 7}
     found = traffic(lambda x, s: lax.dynamic_slice(x, (s, 0), (6000, 64)), ["f32[8192, 64]", "i32[]"], MESH, [P("x"), P()], [P()])
     assert found == {"all_gather": 8192 * 64 * 4 / 8 * 7}
+
+
+def test_the_counts_of_a_search_are_summed_where_searching_a_shard_saves_more():
+    """On 8 CPU devices the sum takes 117 ms, a gathered table 174: ten rounds of halving for each of a million values."""
+    found = traffic(mnp.searchsorted, ["f32[1000]", "f32[1000000]"], MESH, [P("x"), P()], [P()])
+    assert found == {"all_reduce": 2 * 1000000 * 4 / 8 * 7}
+    found = traffic(mnp.searchsorted, ["f32[16]", "f32[1000000]"], MESH, [P("x"), P()], [P()])
+    assert found == {"all_gather": 16 * 4 / 8 * 7}
 
 
 def test_gradient_of_lookup_is_local():
