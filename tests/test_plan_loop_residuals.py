@@ -243,7 +243,7 @@ def test_every_cut_has_the_same_values(function: Any, types: Any, annotations: A
     for cut in cuts:
         again, originals = compute_again_in_loop(program, cut.again)
         for mine, its in zip(evaluate(verify(again), arrays), evaluate(program, arrays), strict=True):
-            np.testing.assert_array_equal(mine, its)
+            np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-6)  # kernels for AVX-512 add up in another order for other strides
         rival = draft.with_program(again, None, originals)
         assert rival.exact_cost.peak_bytes <= draft.exact_cost.peak_bytes
         assert_same_values(program, rival.plan, arrays)
