@@ -59,23 +59,28 @@ def placed(mesh: Any, rank: int) -> Any:
 
 
 def cost(lower: Callable[[], str]) -> Cost:
+    """Without the memory."""
     counter = cProfile.Profile(subcalls=False, builtins=False)  # of Python functions, counted in C
+    text = counter.runcall(lower)
+    return Cost(0, sum(entry.callcount for entry in counter.getstats()), len(text))
+
+
+def with_memory(lower: Callable[[], str]) -> Cost:
     tracemalloc.start()
     try:
-        text = counter.runcall(lower)
-        peak = tracemalloc.get_traced_memory()[1]
+        return cost(lower)._replace(memory=tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
-    return Cost(peak, sum(entry.callcount for entry in counter.getstats()), len(text))
 
 
 def dearer(call: str, factor: int = 2, memory: int = 2 * MEGABYTE, **how: Any) -> str:
     """What of the large call costs more than `factor` times the small one; empty where nothing does. Memory that is asked for
-    once alone is nobody's cost: some cache grew just then."""
+    once alone is nobody's cost: some cache grew just then. That of the small call counts only where the large one takes much."""
     try:
-        small, large = (cost(lambda size=size: lowered(call, size, **how)) for size in (SMALL, LARGE))
-        if large.memory >= memory + small.memory:
-            large = large._replace(memory=cost(lambda: lowered(call, LARGE, **how)).memory)
+        small = cost(lambda: lowered(call, SMALL, **how))
+        large = with_memory(lambda: lowered(call, LARGE, **how))
+        if large.memory >= memory:
+            small, large = (with_memory(lambda size=size: lowered(call, size, **how)) for size in (SMALL, LARGE))
     except Exception as error:  # noqa: BLE001
         return f"{call}: {error!r:.300}"
     text = factor * small.text + DIGITS
