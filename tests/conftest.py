@@ -2,6 +2,10 @@
 
     pytest -m quick             a minute's sample of every room, see tests/tools/quick.py
     pytest --update-goldens     writes tests/goldens/*.txt anew; read the diff before keeping it
+    XLA_FLAGS= pytest           compiles as users do
+
+Otherwise LLVM optimises nothing, which compiles the thousands of small programs in two thirds to three quarters of the time.
+XLA's own passes run all the same. `.ci/run` tests the newest jaxlib as users compile, and the fuzzers always do.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.tools.quick import EVERY
+
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=False

@@ -359,6 +359,7 @@ def test_the_key_knows_versions_and_flags(monkeypatch: pytest.MonkeyPatch) -> No
     def key() -> str:
         return compilation_cache.cache_key("text", mj.devices()[:2], {})
 
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     before = key()
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp --xla_force_host_platform_device_count=3")
     assert key() == before
