@@ -126,16 +126,25 @@ def test_a_way_without_a_close_plan_is_left_after_a_round_of_its_proof(monkeypat
         return search
 
     hopeless, close = beside(first.quickest / 2), beside(first.quickest * 1.001)
-    assert hopeless.searched == 0 and hopeless.bound == hopeless.rival and hopeless.is_complete
+    assert hopeless.searched == 0 and hopeless.bound >= hopeless.rival and hopeless.is_complete
+    assert hopeless.proof is None and hopeless.spent > 0  # its tables are gone
     assert hopeless.known(hopeless.rival) == hopeless.rival
     assert close.searched > 0 and close.quickest == pytest.approx(first.quickest)
 
 
 def test_the_bound_of_several_proofs_is_the_least() -> None:
-    watch, (first, second) = Watch(), (object(), object())
+    """Of those that go on: of one that was given up nothing is kept, least of all its tables."""
+
+    class Proof:
+        pass
+
+    watch, first, second = Watch(), Proof(), Proof()
     watch.proved(first, 0.5, 0.2)
     assert (watch.bound, watch.spent) == (0.5, 0.2)
     watch.proved(second, 0.3, 0.1)
     assert watch.bound == 0.3 and watch.spent == pytest.approx(0.15)
     watch.proved(second, 0.6, None)
     assert (watch.bound, watch.spent) == (0.5, 0.2)
+    del first
+    watch.proved(second, 0.6, None)
+    assert (watch.bound, watch.spent, len(watch.proofs)) == (0.6, None, 1)

@@ -39,6 +39,7 @@ class Left:
         own = [self.table((v,)) for v in range(len(model.problem.sizes))]
         pairs = {scope: self.table(scope) for scope in self._scopes() if len(scope) > 1}
         self.messages = Messages(own, pairs, self._order())
+        self.fixed |= {scope: table for scope, table in pairs.items() if self._is_shared(scope)}
         self.refined = set[int]()  # variables of sets whose members are all told apart
         self.grouping: dict[int, Grouping] = {}  # of others, as it was last
 
@@ -65,6 +66,10 @@ class Left:
         """Entries of all tables."""
         return self.messages.size
 
+    def _is_shared(self, scope: Scope) -> bool:
+        """Whether a fixed table is that of the messages, too: one without prices is."""
+        return scope in self.messages.pairs and scope not in self.terms
+
     def of_model(self, choices: Mapping[int, int] | Sequence[int]) -> list[int]:
         """An assignment as the Model numbers choices, by number of the decision."""
         return [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]
@@ -75,7 +80,7 @@ class Left:
         for own in self.messages.own:
             problem.variable(own)
         for scope, table in self.messages.pairs.items():
-            problem.add(scope, np.where(table >= self.much, np.inf, table))
+            problem.add(scope, np.where(table >= self.much, np.inf, table.astype(np.float64, copy=False)))
         return problem
 
     def without_rent(self) -> Problem:
@@ -96,8 +101,8 @@ class Left:
             return excess, parts
         self.alive = [a[k] for a, k in zip(self.alive, kept, strict=True)]
         for scope, table in self.fixed.items():
-            if _is_less(kept, scope, table.shape):
-                self.fixed[scope] = table[np.ix_(*[kept[v] for v in scope])]
+            if not self._is_shared(scope):
+                self.fixed[scope] = table[np.ix_(*[kept[v] for v in scope])] if _is_less(kept, scope, table.shape) else table
         for scope, terms in self.terms.items():
             if _is_less(kept, scope, terms[0].numbers.shape):
                 at = np.ix_(*[kept[v] for v in scope])
@@ -106,6 +111,7 @@ class Left:
                     for t in terms
                 ]
         self.messages.keep(kept)
+        self.fixed |= {scope: self.messages.pairs[scope] for scope in self.fixed if self._is_shared(scope)}
         less = {scope: [part[kept[v]] for v, part in zip(scope, each, strict=True)] for scope, each in parts.items()}
         return [each[k] for each, k in zip(excess, kept, strict=True)], less
 

@@ -64,6 +64,7 @@ class Search(Made):
         self.ahead: Iterator[State] = iter(())  # descents
         self.ends = set[float]()  # seconds of those that are behind
         self.bound, self.is_complete = 0.0, False  # of seconds and rent
+        self.spent_in_vain = 0.0  # effort of a proof that is given up
         self.unlimited = 0.0  # the bound of plans that hold more than the memory, too
         self.tried = set[tuple[int, ...]]()  # assignments of the proof's Model
         self.left: Callable[[], Problem] | None = None  # choices of all plans that may be faster than the best, without rent
@@ -121,6 +122,7 @@ class Search(Made):
             self.bound = self.least_work
             return
         if self.is_hopeless:
+            self._give_up()
             return
         self.bound, self.is_complete = self.in_order() if self.is_small else self.descents(self.begins_early)
         self.unlimited = self.bound
@@ -140,6 +142,13 @@ class Search(Made):
         self.prove(ROUND)
         return self.proof.bound >= CLOSE * self.rival
 
+    def _give_up(self) -> None:
+        """Keep of the proof its bound alone, which no plan of a rival will reach: its tables are large."""
+        assert self.proof is not None
+        self.bound, self.is_complete = self.proof.bound, True
+        self.rent_left, self.spent_in_vain = min(self.most_rent, self.proof.rent_left), self.proof.spent
+        self.proof = None
+
     def prove(self, effort: float = math.inf, left: float = math.inf) -> bool:
         """Go on with the proof for so much effort, of which so much is left; whether it goes on."""
         if self.proof is None or self.proof.is_over:
@@ -153,7 +162,7 @@ class Search(Made):
     @property
     def spent(self) -> float:
         """Effort of the proof so far."""
-        return 0.0 if self.proof is None else self.proof.spent
+        return self.spent_in_vain if self.proof is None else self.proof.spent
 
     @property
     def proved(self) -> float:
@@ -180,7 +189,7 @@ class Search(Made):
             best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
-        spread = self.from_spread_inputs(best, not self.later and best.seconds > OPEN * self.bound)
+        spread = None if self.is_hopeless else self.from_spread_inputs(best, not self.later and best.seconds > OPEN * self.bound)
         best = best if spread is None or not spread.is_better_than(best, self.memory) else spread
         self.chosen = self.as_refined(best)
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit

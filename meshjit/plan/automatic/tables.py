@@ -162,7 +162,7 @@ class Tables:
     def _pair_of_readers(self, value: Value, uses: Sequence[tuple[Decision, Demands]], weight: float) -> None:
         """A table over the maker and both readers. At first the dearer of the two placements counts alone."""
         assert self.prices is not None
-        (first, firsts), (second, seconds) = uses
+        prices, (first, firsts), (second, seconds) = self.prices, *uses
         few_entries(self.entries + math.prod(len(each.at) for each in (value.homes, firsts, seconds)))
         homes, asked = value.homes, dict.fromkeys(p for d in (*firsts.different, *seconds.different) for p in d)
         whole = tuple(p for p in asked if not p.partial)
@@ -179,8 +179,7 @@ class Tables:
 
         def together(choices: Sequence[int]) -> int:
             by = dict(zip(order, choices, strict=True))
-            assert self.prices is not None
-            return self.prices.number(value.prices, value.var, value.homes[by[0]], (*firsts[by[1]], *seconds[by[2]]))
+            return prices.number(value.prices, value.var, value.homes[by[0]], (*firsts[by[1]], *seconds[by[2]]))
 
         numbers, others = (np.ascontiguousarray(np.transpose(each, order)) for each in (numbers, others))
         self._add_term(tuple(scope[i] for i in order), Term(weight, numbers, others, together))
@@ -202,7 +201,7 @@ class Tables:
         self.versions_of[value.key] = number, grouping.homes
         self.sets.append(Sets(number, value, uses, weight))
         for scope, table in links(number, value, uses, grouping):
-            self.problem.add(scope, table)
+            self.problem.add(scope, table.astype(np.float64) if self.prices is None else table)
 
     def _numbers(self, value: Value, asked: tuple[Placement, ...], among: tuple[Placement, ...]) -> Any:
         """By home and placement that is asked for, the numbers of the prices."""
@@ -265,13 +264,18 @@ def _are_single(value: Value, uses: Sequence[tuple[Decision, Demands]]) -> bool:
 def links(
     number: int, value: Value, uses: Sequence[tuple[Decision, Demands]], sets: Grouping
 ) -> Iterator[tuple[Scope, Table]]:
-    """Tables between a variable of sets and decisions: the home is where the value is made, and what is asked for is there."""
+    """Tables between a variable of sets and decisions: the home is where the value is made, and what is asked for is there. They
+    are many and large, and hold 0 and inf alone, so they are float32."""
     made = {home: i for i, home in enumerate(value.homes.different)}
     homes = np.array([made[home] for home in sets.homes.different], np.intp)[sets.homes.at]
-    yield (value.maker.number, number), np.where(value.homes.at[:, None] == homes, 0.0, np.inf)
+    yield (value.maker.number, number), _allowed(value.homes.at[:, None] == homes)
     for by, demands in uses:
         there = np.array([_there(sets, each) for each in demands.different])
-        yield (by.number, number), np.where(there, 0.0, np.inf)[demands.at]
+        yield (by.number, number), _allowed(there)[demands.at]
+
+
+def _allowed(flags: Any) -> Any:
+    return np.where(flags, np.float32(0), np.float32(np.inf))
 
 
 def _there(sets: Grouping, asked: Sequence[Placement]) -> Any:

@@ -6,6 +6,7 @@ import math
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakKeyDictionary
 
 
 @dataclass
@@ -17,7 +18,7 @@ class Watch:
     seconds: float = math.inf
     bound: float = 0.0
     spent: float | None = None
-    proofs: dict[object, tuple[float, float | None]] = field(default_factory=dict[object, tuple[float, float | None]])
+    proofs: WeakKeyDictionary[object, tuple[float, float | None]] = field(default_factory=WeakKeyDictionary)
 
     def proved(self, proof: object, bound: float, spent: float | None) -> None:
         """How far one of the proofs is."""
