@@ -275,7 +275,7 @@ def test_a_momentum_that_every_iteration_needs_is_not_reduced_after_the_loop_too
 
         return lax.scan(body, (w, m), batches)[0]
 
-    args = (ramp(4, 4), ramp(4, 4), ramp(5, 8, 4))
+    args = (ramp(4, 4), ramp(4, 4), ramp(5, 8, 4) / 16)  # where tanh is 1 but for its last digits, gradients are rounding
     compiled = mj.jit(train, in_shardings=tuple(NamedSharding(mesh, spec) for spec in (P(), P(), P(None, "data"))))
     rows = collective_rows(compiled.lower(*args).lowering.local, mesh)
     assert [(row.kind, row.count) for row in rows] == [("all_reduce", 5)], rows
