@@ -117,15 +117,11 @@ def grown(mesh: BaseMesh, times: int) -> AbstractMesh:
 
 
 def _at_peak(plan: Plan, machine: Machine) -> Iterator[tuple[int, str | int, str]]:
-    """The largest values at the peak, with their lines."""
+    """The largest values at the peak, with their lines, in the order in which they are made."""
     lifetimes = Lifetimes(plan.program, machine, plan.equations, plan.inputs, plan.outputs)
     held = lifetimes.held_bytes()
     at = held.index(max(held))
-    alive = [
-        (lifetimes.local_bytes(var, placement), number, var, placement)
-        for number, ((var, placement), uses) in enumerate(lifetimes.uses.items())
-        if uses[0] <= at <= uses[-1]
-    ]
+    alive = [(lifetimes.local_bytes(var, place), uses[0], var, place) for var, place, uses in lifetimes.alive(at)]
     for size, _, var, placement in sorted(alive, key=lambda each: (-each[0], each[1]))[:SHOWN]:
         yield size, _name(plan.program, var), _type(var, placement)
 
