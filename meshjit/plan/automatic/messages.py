@@ -65,11 +65,11 @@ class Messages:
 
     def _collect(self, scope: Scope, side: int) -> None:
         """What the others of a table say to one of its variables."""
-        moved, table = self.moved[scope], self.pairs[scope]
-        others = [i for i in range(len(scope)) if i != side]
-        for i in others:
-            table = table - moved[i].reshape(_along(i, len(scope)))
-        moved[side] = table.min(axis=tuple(others))
+        moved: list[Any] = self.moved[scope]
+        table: Any = self.pairs[scope]
+        for done, i in enumerate([i for i in range(len(scope)) if i != side]):
+            table = np.minimum.reduce(table - moved[i].reshape(_along(i - done, table.ndim)), axis=i - done)
+        moved[side] = table
 
     def _hand_on(self, variable: int, directed: Sequence[tuple[Scope, int]], behind: int) -> None:
         share = self._collected(variable) / max(len(directed), behind)
