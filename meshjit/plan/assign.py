@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.rules import reading_of
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine, OwnCost
 from meshjit.plan.displaced import displaced
@@ -39,9 +38,6 @@ class Assigner:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.mesh = machine.mesh
-        self.kinds: dict[Eqn, int] = {}  # which of the equations that are alike
-        self.copies: dict[tuple[int, ...], int] = {}  # the same by identity, which holds as `kinds` keeps the equations
-        self.numbers: dict[Any, int] = {}
         self.assigned: dict[Any, EquationPlan] = {}
         self.options: dict[int, Options] = {}  # by id of the one that was chosen
 
@@ -57,7 +53,6 @@ class Assigner:
     def again(self) -> Assigner:
         """One that knows what this one knows; what it learns goes when it goes."""
         other = Assigner(self.machine.again())
-        other.kinds, other.copies, other.numbers = dict(self.kinds), dict(self.copies), dict(self.numbers)
         other.assigned, other.options = dict(self.assigned), dict(self.options)
         return other
 
@@ -80,22 +75,11 @@ class Assigner:
         inputs = eqn.inputs
         have, sides = tuple(map(have_of, inputs)), tuple(map(placements.__getitem__, inputs))
         homes = tuple(map(placements.__getitem__, eqn.outputs))
-        kind = self.kinds.get(eqn)
-        key = self._kind_of(eqn, rule) if kind is None else kind, joins, sharers, have, sides, homes
+        key = self.machine.kinds.of(eqn, rule), joins, sharers, have, sides, homes
         step = self.assigned.get(key)
         if step is None:
             step = self.assigned[key] = self._cheapest(eqn, rule, have, sides, homes, joins, sharers)
         return step
-
-    def _kind_of(self, eqn: Eqn, rule: FactorRule) -> int:
-        """A number for all that the choice depends on besides placements."""
-        number = self.copies.get(eqn.identity)
-        if number is None:
-            facts = eqn.op.exchanges, eqn.op.passes is None, reading_of(eqn), _exchanged(eqn)
-            number = self.numbers.setdefault((rule, facts, eqn.input_types, eqn.output_types), len(self.numbers))
-            self.copies[eqn.identity] = number
-        self.kinds[eqn] = number
-        return number
 
     def _cheapest(
         self,
@@ -258,11 +242,6 @@ def _least_of(exact: Callable[[int], float], least: Sequence[float]) -> list[int
 def stays_whole(eqn: Eqn, kind: str) -> bool:
     """Replicated factors always; permuted ones unless the op brings its own way of exchanging borders."""
     return kind == "replicate" or (kind == "permute" and not eqn.op.exchanges)
-
-
-def _exchanged(eqn: Eqn) -> Any:
-    """What the op's own rule depends on besides types."""
-    return (eqn.op.name, *eqn.params.items()) if eqn.op.exchanges and eqn.inputs else None
 
 
 def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignment]:

@@ -27,6 +27,7 @@ from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.core.versions import Walks
 from meshjit.partition.own_rule import OwnRule, own_rule
+from meshjit.plan.kinds import Kinds
 from meshjit.plan.traffic import fused_bytes
 from meshjit.plan.uses import Uses
 from meshjit.plan.windows import NO_WINDOWS, Windows, windows_of
@@ -101,6 +102,7 @@ class Machine(Walks):
         self.undonated = undonated
         self.work = functools.cache(self._work)
         self.local_bytes = functools.cache(self._local_bytes)
+        self.kinds = Kinds()
         self.effects: dict[int, Effect] = {}  # by id of the plan, which the Effect keeps alive
         self.exchanges: dict[Any, OwnCost] = {}
         self.work_left: Callable[[Program], Sequence[float]] = Once(self._work_left)
@@ -123,7 +125,7 @@ class Machine(Walks):
     def again(self) -> Machine:
         """One that knows what this one knows. What it learns of plans goes when it goes; prices of walks are shared."""
         other = copy.copy(self)
-        other.effects = dict(self.effects)
+        other.kinds, other.effects = self.kinds.again(), dict(self.effects)
         other.uses_of = Once(lambda program: self.uses_of(program).again())
         return other
 

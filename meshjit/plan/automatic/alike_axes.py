@@ -109,7 +109,7 @@ class Counts(Plans):
     """Of spreads and placements that differ in which axes they have, one."""
 
     def __init__(self, machine: AlikeAxes) -> None:
-        super().__init__(machine.mesh)
+        super().__init__(machine.mesh, machine.kinds)
         self.machine = machine
 
     def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:

@@ -51,7 +51,7 @@ def descend(
     """Where descents end, one for each start; the first whatever the deadline. Bytes held at equations have `prices`.
     `is_told_early`: before that, where the first of them stands after its first step."""
     names = tuple(name for name, size in draft.machine.mesh.shape.items() if size > 1)
-    common = Plans(draft.machine.mesh)
+    common = Plans(draft.machine.mesh, draft.machine.kinds)
     starts: list[tuple[str, ...]] = [(name,) for name in names]
     if len(names) > 1:
         starts = [names, *starts[: STARTS if len(draft.program.eqns) < LONG else 0]]

@@ -11,10 +11,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from meshjit.core.plan import EquationPlan, equation_plan
+from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Var
 from meshjit.plan.assign import consistent, stays_whole
 from meshjit.plan.automatic.spreads import Rooms, Spread, factor_extents, have_use
+from meshjit.plan.kinds import Kinds
 from sharding.axes import AxisRef, name_of
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
@@ -27,7 +28,7 @@ class Domain(Protocol):
         """What versions of values were found to cost."""
         ...
 
-    def alike(self, eqn: Eqn) -> object:
+    def alike(self, eqn: Eqn, rule: FactorRule) -> object:
         """The same for equations with the same spreads."""
         ...
 
@@ -51,28 +52,23 @@ class Domain(Protocol):
 class Plans:
     """Plans of alike equations are made once."""
 
-    def __init__(self, mesh: BaseMesh) -> None:
-        self.mesh = mesh
-        self.plans: dict[object, EquationPlan] = {}
+    def __init__(self, mesh: BaseMesh, kinds: Kinds) -> None:
+        self.mesh, self.kinds = mesh, kinds
         self.prices: dict[object, float] = {}
 
-    def alike(self, eqn: Eqn) -> object:
-        return eqn.identity
+    def alike(self, eqn: Eqn, rule: FactorRule) -> object:
+        return self.kinds.of(eqn, rule)
 
     def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:
-        key = eqn.identity, tuple(sorted(spread.items()))
-        plan = self.plans.get(key)
-        if plan is None:
-            plan = self.plans[key] = equation_plan(rule, spread, self.mesh)
-        return plan
+        return self.kinds.plan(eqn, rule, spread, self.mesh)
 
     def partials(self, partial: Sequence[tuple[AxisRef, ...]]) -> Sequence[tuple[AxisRef, ...]]:
         return partial
 
 
 class Everything(Plans):
-    def __init__(self, rooms: Rooms) -> None:
-        super().__init__(rooms.mesh)
+    def __init__(self, rooms: Rooms, kinds: Kinds) -> None:
+        super().__init__(rooms.mesh, kinds)
         self.rooms = rooms
 
     def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
@@ -95,8 +91,8 @@ class Along:
     def prices(self) -> dict[object, float]:
         return self.common.prices
 
-    def alike(self, eqn: Eqn) -> object:
-        return eqn.identity, id(self.eqns.get(eqn))
+    def alike(self, eqn: Eqn, rule: FactorRule) -> object:
+        return self.common.alike(eqn, rule), id(self.eqns.get(eqn))
 
     def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:
         return self.common.plan(eqn, rule, spread)

@@ -67,7 +67,8 @@ class Model:
         bounds: PriceList | None = None,
     ) -> None:
         self.program, self.flat, self.machine, self.annotations, self.ties = program, flat, machine, annotations, ties
-        self.domain, self.estimates, self.joins = domain or Everything(rooms_of(program, flat, machine.mesh)), estimates, joins
+        self.domain = domain or Everything(rooms_of(program, flat, machine.mesh), machine.kinds)
+        self.estimates, self.joins = estimates, joins
         self.problem = Problem()
         self.decisions: list[Decision] = []
         self.values: dict[Var, Value] = {}
@@ -108,7 +109,7 @@ class Model:
 
     def _count_plans(self, eqn: Eqn) -> int:
         """Without those through which partial sums flow."""
-        key = self.domain.alike(eqn)
+        key = self._alike(eqn)
         if key not in self.counts:
             self.counts[key] = len(self._allowed(eqn))
         return self.counts[key]
@@ -244,7 +245,7 @@ class Model:
         spreads: list[EquationPlan] | None = None,
     ) -> None:
         """One more equation in the decision, with what it costs, makes and reads by choice."""
-        key = eqn.identity, id(decision.plans)
+        key = self.machine.kinds.of(eqn, self._rule(eqn)), id(decision.plans)
         effects = self.effects.get(key)
         if effects is None:
             if plans is None or spreads is None:
@@ -290,7 +291,7 @@ class Model:
     def _plans(self, eqn: Eqn, uses: Uses) -> tuple[list[EquationPlan], list[EquationPlan]]:
         """By choice, with partial sums that flow through and without; the same lists for equations that have the same."""
         sums = list(self._flowing(eqn, uses)) if eqn.op.pinned is None else []
-        key = self.domain.alike(eqn), *[(group, *axes) for group, axes in sums]
+        key = self._alike(eqn), *[(group, *axes) for group, axes in sums]
         both = self.choices.get(key)
         if both is None:
             allowed = self._allowed(eqn)
@@ -298,6 +299,11 @@ class Model:
             both = [*allowed, *(flowing for flowing, _ in through)], [*allowed, *(p for _, p in through)]
             self.choices[key] = both
         return both
+
+    def _alike(self, eqn: Eqn) -> object:
+        """The same for equations with the same plans; where somebody said how they are spread, for copies alone."""
+        alike = self.domain.alike(eqn, self._rule(eqn))
+        return alike if eqn.op.seed is None and eqn.op.pinned is None else (alike, eqn.identity)
 
     def _allowed(self, eqn: Eqn) -> list[EquationPlan]:
         rule, mesh = self._rule(eqn), self.machine.mesh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,9 +53,14 @@ class Task:
         """Whether the Program is searched as it is written alone, and its bound is worked out when somebody asks."""
         return bool(self.later) or (not self.effort and len(self.program.eqns) > REFINED)
 
+    @functools.cached_property
+    def assigner(self) -> Assigner:
+        """Of all ways to write the Program, which have most equations in common."""
+        return Assigner(self.machine)
+
     def draft(self, program: Program) -> Draft:
         """Of the Program, as it may be written otherwise."""
-        return first_draft(program, self.annotations, Assigner(self.machine))
+        return first_draft(program, self.annotations, self.assigner)
 
     def search(self, program: Program) -> Search:
         return Search(self.draft(program), self.ties, self.deadline, self.effort, later=self.later, is_frugal=True)
