@@ -109,6 +109,10 @@ class Proof:
         is_spent = self.effort <= 0 or time.perf_counter() > self.deadline
         return is_spent or self.is_closed or self.idle >= IDLE or self.in_vain >= IN_VAIN
 
+    def grant(self, effort: float) -> None:
+        """So much more effort."""
+        self.effort, self.granted = self.effort + effort, self.granted + effort
+
     def run(self, effort: float = math.inf) -> None:
         """Rounds until it is over, or so much more effort is spent."""
         least = self.effort - effort

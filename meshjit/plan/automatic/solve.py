@@ -41,6 +41,8 @@ LEFT: Final = 1 << 21  # entries of a table of the elimination of choices withou
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
 FAR: Final = 1.05  # times the seconds of another Search's plan: a plan of a descent after which no more are made
 OPEN: Final = 1.05  # times the bound: a plan beside which that of propagation from spread inputs is priced, too
+FURTHER: Final = 0.5  # of the effort for the bound of a long Program, at most, for further rounds of the proof
+FAR_OF_LONG: Final = 1.03  # times the bound of the first round: a plan of a long Program that these are made for
 NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
 
 
@@ -155,9 +157,18 @@ class Search(Made):
             return False
         self.proof.upper, self.proof.effort = min(self.proof.upper, self.fitting), min(self.proof.effort, left)
         self.proof.run(effort)
+        if self.later:
+            self._go_on(self.proof)
         if self.proof.is_over:
             self.proof.left.forget_prices()
         return not self.proof.is_over
+
+    def _go_on(self, proof: Proof) -> None:
+        """Further rounds for a long Program, as long as its best plan is far from the bound, for better plans."""
+        proof.grant(FURTHER * self.later)
+        while not proof.is_over and self.most > FAR_OF_LONG * proof.bound:
+            proof.run(ROUND)
+        proof.effort = 0.0
 
     @property
     def spent(self) -> float:
@@ -189,8 +200,9 @@ class Search(Made):
             best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
-        spread = None if self.is_hopeless else self.from_spread_inputs(best, not self.later and best.seconds > OPEN * self.bound)
-        best = best if spread is None or not spread.is_better_than(best, self.memory) else spread
+        if not self.is_hopeless and best.seconds <= FAR * self.rival:
+            spread = self.from_spread_inputs(best, not self.later and best.seconds > OPEN * self.bound)
+            best = best if spread is None or not spread.is_better_than(best, self.memory) else spread
         self.chosen = self.as_refined(best)
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit
             self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
