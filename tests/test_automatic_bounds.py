@@ -285,6 +285,23 @@ def test_prices_are_numbered_once() -> None:
     assert prices.number(versions, var, placements[0], [Placement(((), ()), (("x", "sum"),))]) == NEVER
 
 
+def test_sets_of_placements_are_bounded_by_their_dearest_member() -> None:
+    """Each is reached by way of any of the others; a sharpened price is no less."""
+    program = traced(lambda x: mnp.sin(x) * 2, ["f32[64, 32]"])
+    mesh = AbstractMesh((2, 4), ("x", "y"), abstract_device=CHIP)
+    machine, var = Machine(mesh, target_of(mesh)), program.inputs[0]
+    prices, versions = PriceList(machine), VersionPrices(machine, program)
+    placements = Rooms(mesh).placements(var.shape)
+    number = prices.numbers(versions, var, placements, placements)
+    floor = {(a, b): prices.seconds[number[i, j]] for i, a in enumerate(placements) for j, b in enumerate(placements)}
+    for home, others in itertools.product(placements[::2], itertools.combinations(placements[1::2], 3)):
+        ways = [[home, *way] for n in range(1, 4) for way in itertools.permutations(others, n)]
+        taken = [(way[-1], sum(floor[step] for step in itertools.pairwise(way))) for way in ways]
+        together = prices.number(versions, var, home, others)
+        assert prices.seconds[together] == pytest.approx(max(min(s for end, s in taken if end == o) for o in others))
+        prices.sharpen(together)  # which asserts that it is no less
+
+
 def test_long_programs_begin_with_a_round_of_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """Descents follow where its bound lets them gain something."""
     draft = drafted(program(3), AbstractMesh((4, 2), ("x", "y"), abstract_device=CHIP))

@@ -15,6 +15,7 @@ that is there already can be left out.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -67,8 +68,8 @@ class Messages:
         """What the others of a table say to one of its variables."""
         moved: list[Any] = self.moved[scope]
         table: Any = self.pairs[scope]
-        for done, i in enumerate([i for i in range(len(scope)) if i != side]):
-            table = np.minimum.reduce(table - moved[i].reshape(_along(i - done, table.ndim)), axis=i - done)
+        for i, axis, along in _one_by_one(len(scope), side):
+            table = np.minimum.reduce(table - moved[i].reshape(along), axis=axis)
         moved[side] = table
 
     def _hand_on(self, variable: int, directed: Sequence[tuple[Scope, int]], behind: int) -> None:
@@ -147,6 +148,14 @@ class Messages:
             if any(len(k) < n for k, n in zip(own, table.shape, strict=True)):
                 self.pairs[scope] = np.ascontiguousarray(table[np.ix_(*own)])
                 self.moved[scope] = [moved[k] for moved, k in zip(self.moved[scope], own, strict=True)]
+
+
+@functools.cache
+def _one_by_one(rank: int, side: int) -> list[tuple[int, int, tuple[int, ...]]]:
+    """The other variables of a table, each with its axis once those before are gone, and the shape in which what is said of it
+    stands beside the table."""
+    others = [i for i in range(rank) if i != side]
+    return [(i, i - done, (-1, *(1,) * (rank - 1 - i))) for done, i in enumerate(others)]
 
 
 def _along(axis: int, rank: int) -> tuple[int, ...]:

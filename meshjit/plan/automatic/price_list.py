@@ -71,6 +71,7 @@ class PriceList:
         self.numbers_of: dict[object, int] = {}  # of having a value under several placements
         self.groups: dict[tuple[Placement, ...], int] = {}
         self.grids: dict[object, Grid] = {}
+        self.bounds: dict[object, float] = {}  # on bringing a value from one placement to another
         self.ways: dict[object, Table] = {}  # bounds on bringing values to and from groups of placements
         self.betweens: dict[object, Table] = {}  # from each of a group to each
         self.asked: list[Asked | Block | None] = [None, None]
@@ -87,7 +88,7 @@ class PriceList:
         key = prices.key(var, home, elsewhere)
         number = self.numbers_of.get(key)
         if number is None:
-            floor = float(self._through(prices, var, (home,), elsewhere, elsewhere).max())
+            floor = max(self._ways(prices, var, home, elsewhere))
             number = self.numbers_of[key] = self._add(np.array([floor]), (prices, var, home, elsewhere, ()))
         return number
 
@@ -146,6 +147,24 @@ class PriceList:
             return direct
         between, last = self._between(prices, var, among), self._bounds(prices, var, among, others)
         return np.minimum(direct, _by_way_of(_by_way_of(self._bounds(prices, var, homes, among), between), last))
+
+    def _ways(self, prices: VersionPrices, var: Var, home: Placement, others: Sequence[Placement]) -> list[float]:
+        """Bounds on bringing a value to each of a few placements, by way of any of the others if that is less."""
+        seconds = {other: self._bound(prices, var, home, other) for other in others}
+        left = list(others)
+        while left:  # the nearest is at its end (Dijkstra 1959)
+            near = min(left, key=seconds.__getitem__)
+            left.remove(near)
+            for other in left:
+                seconds[other] = min(seconds[other], seconds[near] + self._bound(prices, var, near, other))
+        return list(seconds.values())
+
+    def _bound(self, prices: VersionPrices, var: Var, home: Placement, other: Placement) -> float:
+        key = prices.kind(var), home, other
+        bound = self.bounds.get(key)
+        if bound is None:
+            bound = self.bounds[key] = float(self._bounds(prices, var, (home,), (other,))[0, 0])
+        return bound
 
     def _between(self, prices: VersionPrices, var: Var, among: tuple[Placement, ...]) -> Table:
         """Bounds from each of the placements to each, by way of any of them."""
