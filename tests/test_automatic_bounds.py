@@ -285,6 +285,11 @@ def test_prices_are_numbered_once() -> None:
     assert prices.number(versions, var, placements[0], [Placement(((), ()), (("x", "sum"),))]) == NEVER
 
 
+def test_an_effort_that_tables_are_not_filled_in_is_none() -> None:
+    assert limits.Limits(effort=0.05).entries(1500) == 0 and limits.Limits(effort=0.05).entries(500) == 0.05 * limits.EFFORT
+    assert limits.Limits(effort=1).entries(30_000) == limits.EFFORT and limits.Limits(effort=0).entries(1) == 0
+
+
 def test_sets_of_placements_are_bounded_by_their_dearest_member() -> None:
     """Each is reached by way of any of the others; a sharpened price is no less."""
     program = traced(lambda x: mnp.sin(x) * 2, ["f32[64, 32]"])

@@ -15,6 +15,8 @@ LATER: Final = 1e9  # entries for the bound of a long Program, once somebody ask
 LONG: Final = 3000  # equations from which no proof is sought unless somebody asks for it
 LONGER: Final = 4500  # equations from which the first round of a proof is made for the better plans that it finds
 FIRST: Final = 1.0  # entries for it
+FILLED: Final = 200_000  # entries that are gone through in the time in which the tables of an equation are filled; there are no
+# more for longer Programs, whose equal layers are one
 
 
 # What limits a search, by name: which numbers do, and a fix. Comparisons with NaN are false.
@@ -31,8 +33,9 @@ class Limits:
     instead.
 
     effort: how much is gone through to prove that no plan is cheaper; counted, so it ends at the same place everywhere. By
-    default 1. Of Programs of LONG equations and more a bound is worked out when somebody asks for it, with the effort of LATER;
-    of LONGER ones the first round of the proof is made at once, for the plans that it finds.
+    default 1; one that would be gone once tables are filled is none. Of Programs of LONG equations and more a bound is worked out
+    when somebody asks for it, with the effort of LATER; of LONGER ones the first round of the proof is made at once, for the
+    plans that it finds.
     time_limit: seconds after which the search ends in any case; none by default, for the plan would depend on how busy the
     machine is.
     explains: whether the error where nothing fits says what would, which is tried.
@@ -73,7 +76,7 @@ class Limits:
         return replace(self, time_limit=time_limit, effort=0.0, explains=False)
 
     def entries(self, equations: int) -> float:
-        """Of tables, to be gone through for a proof for so many equations."""
+        """Of tables, to be gone through for a proof for so many equations; none where it takes longer to fill the tables."""
         if self.effort is None:
             return EFFORT if equations < LONG else FIRST if equations >= LONGER else 0.0
-        return EFFORT * self.effort
+        return EFFORT * self.effort if EFFORT * self.effort > FILLED * min(equations, LONG) else 0.0
