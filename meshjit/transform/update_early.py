@@ -127,10 +127,15 @@ def leading_to_results(program: Program) -> tuple[dict[int, Eqn], dict[Var, int]
     """The fusible equations that nothing but results is computed from, by their numbers; and by value the number of the last
     reader that is none of them."""
     leading, last_read = dict[int, Eqn](), dict[Var, int]()
+    known = dict[tuple[int, ...], bool]()  # of copies, one is asked
     for at, eqn in reversed([*enumerate(program.eqns)]):
-        if len(eqn.outputs) == 1 and eqn.outputs[0] not in last_read and is_fusible(eqn):
-            leading[at] = eqn
-        else:
-            for v in eqn.inputs:
-                last_read.setdefault(v, at)
+        if len(eqn.outputs) == 1 and eqn.outputs[0] not in last_read:
+            fuses = known.get(eqn.identity)
+            if fuses is None:
+                fuses = known[eqn.identity] = is_fusible(eqn)
+            if fuses:
+                leading[at] = eqn
+                continue
+        for v in eqn.inputs:
+            last_read.setdefault(v, at)
     return dict(reversed(leading.items())), last_read

@@ -53,8 +53,11 @@ def _gathering(draft: Draft, plan: Plan) -> Iterator[tuple[Eqn, tuple[Placement,
 def _by_own_rule(draft: Draft, eqn: Eqn, step: EquationPlan) -> tuple[Placement, ...] | None:
     """The results without axes on the factors along which the op's own rule gathers operands; None if it gathers none."""
     machine, rule = draft.machine, step.rule
+    requests = machine.effect(eqn, step).exchange.requests
+    if not requests:
+        return None
     lost = set[str]()
-    for i, placement in machine.effect(eqn, step).exchange.requests:
+    for i, placement in requests:
         kept = rule.project(rule.operands[i], placement, machine.mesh)
         lost |= {f for dims in rule.operands[i] for f in dims if step.assignment.get(f) and not kept.get(f)}
     spread = {f: axes for f, axes in step.assignment.items() if f not in lost}
