@@ -16,7 +16,7 @@ import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import Repeat, kinds_of, repeats
@@ -34,18 +34,19 @@ _FIRST: Final = operator.itemgetter(0)
 
 def fused_values(program: Program) -> Mapping[Var, float]:
     """The part of their bytes that is held of them; none of those that lie in memory. Nested Programs have their own."""
-    kinds = kinds_of(program)
-    facts = {kind: _facts(eqn) for kind, eqn in dict(zip(kinds, program.eqns, strict=True)).items()}
+    kinds, clock = kinds_of(program), _clock(program)
+    models = dict(zip(kinds, program.eqns, strict=True))
+    reading = {kind for kind, eqn in models.items() if _reads_fused(eqn)}
+    made = {kind: eqn.outputs[0].type.nbytes for kind, eqn in models.items() if is_fusible(eqn)}  # bytes, of what is fused
     lies, last = {*program.outputs}, dict[Var, int]()
-    for at, (eqn, kind) in enumerate(zip(program.eqns, kinds, strict=True)):
+    for at, eqn, kind in zip(clock, program.eqns, kinds, strict=False):
         for v in eqn.inputs:
             last[v] = at
-        if not facts[kind].reads_fused:
+        if kind not in reading:
             lies.update(eqn.inputs)
-    clock = _clock(program)
-    last = {v: clock[at] for v, at in last.items()} | dict.fromkeys(program.outputs, clock[-1])
-    every = [(at, eqn, facts[kind]) for at, (eqn, kind) in enumerate(zip(program.eqns, kinds, strict=True))]
-    makers = [(clock[at], eqn, fact.nbytes) for at, eqn, fact in every if fact.is_fused and eqn.outputs[0] not in lies]
+    last.update(dict.fromkeys(program.outputs, clock[-1]))
+    every = zip(clock, program.eqns, kinds, strict=False)
+    makers = [(at, eqn, made[kind]) for at, eqn, kind in every if kind in made and eqn.outputs[0] not in lies]
     parts = dict[Var, float]()
     for _ in range(ROUNDS):
         parts = _parts(makers, _sources(makers), last)
@@ -64,26 +65,15 @@ def _clock(program: Program) -> Sequence[int]:
     return [0, *itertools.accumulate([at not in leading for at in range(len(program.eqns))])]
 
 
-class _Facts(NamedTuple):
-    """Of equations of one kind: whether compilers fuse the result into its readers, and operands into it; bytes of the result."""
-
-    is_fused: bool
-    reads_fused: bool
-    nbytes: int
-
-
-def _facts(eqn: Eqn) -> _Facts:
-    return _Facts(is_fusible(eqn), _reads_fused(eqn), eqn.outputs[0].type.nbytes if eqn.outputs else 0)
-
-
 def _sources(makers: Sequence[Maker]) -> Mapping[Var, frozenset[Var]]:
     """By value, what lies in memory of which it is made, if all of these equations are fused; none that is made of many."""
-    sources = dict[Var, frozenset[Var]]()
+    sources, own = dict[Var, frozenset[Var]](), dict[Var, frozenset[Var]]()
     for _, eqn, _ in makers:
         made_of = NOTHING
         for v in eqn.inputs:
             of_operand = sources.get(v)
-            of_operand = frozenset((v,)) if of_operand is None else of_operand
+            if of_operand is None:
+                of_operand = own.get(v) or own.setdefault(v, frozenset((v,)))
             made_of = made_of | of_operand if made_of and made_of != of_operand else of_operand or made_of
         if len(made_of) <= SOURCES:
             sources[eqn.outputs[0]] = made_of
@@ -94,20 +84,21 @@ def _parts(makers: Sequence[Maker], sources: Mapping[Var, frozenset[Var]], last:
     """Of values by the equation that makes them, those of which no more would be kept than their bytes. What several of them are
     made of is kept once: it counts with the one that is read last."""
     parts, kept = dict[Var, float](), dict(last)
-    spans = [(-last.get(eqn.outputs[0], at), at, eqn.outputs[0], nbytes) for at, eqn, nbytes in makers]
-    for end, at, var, nbytes in sorted(spans, key=_FIRST):
+    spans = [(last.get(eqn.outputs[0], at), at, eqn.outputs[0], nbytes) for at, eqn, nbytes in makers]
+    spans.sort(key=_FIRST, reverse=True)
+    for end, at, var, nbytes in spans:
         made_of = sources.get(var)
-        if made_of:
-            soon = -end - (-end - at) // ABOUT
-            gone = [v for v in made_of if kept[v] < soon]
-            part = sum([v.type.nbytes for v in gone]) / max(1, nbytes) if gone else 0.0
-            if part > 1.0:
-                continue
-            for v in gone:
-                kept[v] = -end
-            parts[var] = part
-        elif made_of is not None:
+        if made_of is None:
+            continue
+        soon = end - (end - at) // ABOUT
+        gone = [v for v in made_of if kept[v] < soon]
+        if not gone:
             parts[var] = 0.0
+            continue
+        part = sum([v.type.nbytes for v in gone]) / max(1, nbytes)
+        if part <= 1.0:
+            kept.update(dict.fromkeys(gone, end))
+            parts[var] = part
     return parts
 
 

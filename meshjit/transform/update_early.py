@@ -10,7 +10,8 @@ step whose gradients are scaled to a norm, stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -35,9 +36,21 @@ def _updated(program: Program, lent: Collection[Var]) -> Program:
     eqns = tuple([_with_bodies_changed(eqn) for eqn in program.eqns]) if has_regions(program) else program.eqns
     places = _Updates(program, lent).places()
     if places:
-        order = sorted(range(len(eqns)), key=lambda at: (places.get(at, at), at in places, at))
-        eqns = tuple([eqns[at] for at in order])
+        eqns = tuple(_moved(eqns, places))
     return program if eqns == program.eqns else replace(program, eqns=eqns)
+
+
+def _moved(eqns: Sequence[Eqn], places: Mapping[int, int]) -> Iterator[Eqn]:
+    """By number, those that have a place come after the equation that is there, in their order."""
+    behind = defaultdict[int, list[Eqn]](list)
+    for at in sorted(places):
+        behind[places[at]].append(eqns[at])
+    yield from behind[START]
+    for at, eqn in enumerate(eqns):
+        if at not in places:
+            yield eqn
+        if at in behind:
+            yield from behind[at]
 
 
 def _with_bodies_changed(eqn: Eqn) -> Eqn:
