@@ -13,7 +13,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import nn
 from meshjit.core.parser import parse_program
-from meshjit.core.program import Program
+from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType
 from meshjit.plan.automatic import floors, limits, prove, regroup, small, solve
 from meshjit.plan.automatic.alike_axes import Counts
@@ -265,13 +265,17 @@ def test_what_devices_lack_is_counted_at_once(monkeypatch: pytest.MonkeyPatch, l
         assert table[i, j] == pytest.approx(bounds.start + needed * bounds.moved_byte if needed else 0.0)
 
 
+def priced(shape: tuple[int, int]) -> tuple[PriceList, VersionPrices, Var, list[Placement]]:
+    """An input of two dims on a mesh: its prices, and where it may lie."""
+    program = traced(lambda x: mnp.sin(x) * 2, ["f32[64, 32]"])
+    mesh = AbstractMesh(shape, ("x", "y"), abstract_device=CHIP)
+    machine, var = Machine(mesh, target_of(mesh)), program.inputs[0]
+    return PriceList(machine), VersionPrices(machine, program), var, Rooms(mesh).placements(var.shape)
+
+
 def test_prices_are_numbered_once() -> None:
     """Whoever asks, for one or for many at once, gets the same number; a sharpened price is that of the walk."""
-    program = traced(lambda x: mnp.sin(x) * 2, ["f32[64, 32]"])
-    mesh = AbstractMesh((2, 2), ("x", "y"), abstract_device=CHIP)
-    machine, var = Machine(mesh, target_of(mesh)), program.inputs[0]
-    prices, versions = PriceList(machine), VersionPrices(machine, program)
-    placements = Rooms(mesh).placements(var.shape)
+    prices, versions, var, placements = priced((2, 2))
     some = prices.numbers(versions, var, placements[:3], placements[2:5])
     every = prices.numbers(versions, var, placements, placements)
     assert np.array_equal(every[:3, 2:5], some) and np.array_equal(np.diagonal(every), np.zeros(len(placements)))
@@ -281,7 +285,7 @@ def test_prices_are_numbered_once() -> None:
         assert number == every[placements.index(home), placements.index(other)]
         if home != other:
             prices.sharpen(number)
-            assert prices.array()[number] == pytest.approx(machine.seconds(var.type, home, other))
+            assert prices.array()[number] == pytest.approx(versions.machine.seconds(var.type, home, other))
     assert prices.number(versions, var, placements[0], [Placement(((), ()), (("x", "sum"),))]) == NEVER
 
 
@@ -292,11 +296,7 @@ def test_an_effort_that_tables_are_not_filled_in_is_none() -> None:
 
 def test_sets_of_placements_are_bounded_by_their_dearest_member() -> None:
     """Each is reached by way of any of the others; a sharpened price is no less."""
-    program = traced(lambda x: mnp.sin(x) * 2, ["f32[64, 32]"])
-    mesh = AbstractMesh((2, 4), ("x", "y"), abstract_device=CHIP)
-    machine, var = Machine(mesh, target_of(mesh)), program.inputs[0]
-    prices, versions = PriceList(machine), VersionPrices(machine, program)
-    placements = Rooms(mesh).placements(var.shape)
+    prices, versions, var, placements = priced((2, 4))
     number = prices.numbers(versions, var, placements, placements)
     floor = {(a, b): prices.seconds[number[i, j]] for i, a in enumerate(placements) for j, b in enumerate(placements)}
     for home, others in itertools.product(placements[::2], itertools.combinations(placements[1::2], 3)):

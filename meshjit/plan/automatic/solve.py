@@ -41,8 +41,8 @@ LEFT: Final = 1 << 21  # entries of a table of the elimination of choices withou
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
 FAR: Final = 1.05  # times the seconds of another Search's plan: a plan of a descent after which no more are made
 OPEN: Final = 1.05  # times the bound: a plan beside which that of propagation from spread inputs is priced, too
-FURTHER: Final = 0.5  # of the effort for the bound of a long Program, at most, for further rounds of the proof
-FAR_OF_LONG: Final = 1.03  # times the bound of the first round: a plan of a long Program that these are made for
+FAR_OF_LONG: Final = 1.03  # times the bound: a long Program gets further rounds of a proof as long as its best plan takes more,
+FURTHER: Final = 0.5  # with so much of the effort for its bound at most
 NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
 
 
