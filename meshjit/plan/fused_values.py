@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from meshjit.core.program import Eqn, Program, Var
@@ -34,10 +34,11 @@ _FIRST: Final = operator.itemgetter(0)
 
 def fused_values(program: Program) -> Mapping[Var, float]:
     """The part of their bytes that is held of them; none of those that lie in memory. Nested Programs have their own."""
-    kinds, clock = kinds_of(program), _clock(program)
+    kinds = kinds_of(program)
     models = dict(zip(kinds, program.eqns, strict=True))
     reading = {kind for kind, eqn in models.items() if _reads_fused(eqn)}
     made = {kind: eqn.outputs[0].type.nbytes for kind, eqn in models.items() if is_fusible(eqn)}  # bytes, of what is fused
+    clock = _clock(program, lambda at: kinds[at] in made)
     lies, last = {*program.outputs}, dict[Var, int]()
     for at, eqn, kind in zip(clock, program.eqns, kinds, strict=False):
         for v in eqn.inputs:
@@ -58,10 +59,10 @@ def fused_values(program: Program) -> Mapping[Var, float]:
     return parts
 
 
-def _clock(program: Program) -> Sequence[int]:
+def _clock(program: Program, fuses: Callable[[int], bool]) -> Sequence[int]:
     """By number of the equation, and at the end, the time in which values live: what leads to results alone, as updates do, takes
     none, wherever it stands."""
-    leading, _ = leading_to_results(program)
+    leading, _ = leading_to_results(program, fuses)
     return [0, *itertools.accumulate([at not in leading for at in range(len(program.eqns))])]
 
 
@@ -83,23 +84,33 @@ def _sources(makers: Sequence[Maker]) -> Mapping[Var, frozenset[Var]]:
 def _parts(makers: Sequence[Maker], sources: Mapping[Var, frozenset[Var]], last: Mapping[Var, int]) -> dict[Var, float]:
     """Of values by the equation that makes them, those of which no more would be kept than their bytes. What several of them are
     made of is kept once: it counts with the one that is read last."""
-    parts, kept = dict[Var, float](), dict(last)
-    spans = [(last.get(eqn.outputs[0], at), at, eqn.outputs[0], nbytes) for at, eqn, nbytes in makers]
-    spans.sort(key=_FIRST, reverse=True)
-    for end, at, var, nbytes in spans:
+    parts, kept, outlive = dict[Var, float](), dict(last), list[tuple[int, int, Var, int]]()
+    until = dict[int, int]()  # by identity of a set, up to when all of it is there anyway
+    for at, eqn, nbytes in makers:
+        var = eqn.outputs[0]
         made_of = sources.get(var)
         if made_of is None:
             continue
-        soon = end - (end - at) // ABOUT
-        gone = [v for v in made_of if kept[v] < soon]
-        if not gone:
+        end, there = last.get(var, at), until.get(id(made_of))
+        if there is None:
+            there = until[id(made_of)] = min([last[v] for v in made_of], default=len(last))
+        if there >= end - (end - at) // ABOUT:
             parts[var] = 0.0
-            continue
+        else:
+            outlive.append((end, at, var, nbytes))
+    outlive.sort(key=_FIRST, reverse=True)
+    for end, at, var, nbytes in outlive:
+        gone = [v for v in sources[var] if kept[v] < _about(at, end)]
         part = sum([v.type.nbytes for v in gone]) / max(1, nbytes)
         if part <= 1.0:
             kept.update(dict.fromkeys(gone, end))
             parts[var] = part
     return parts
+
+
+def _about(at: int, end: int) -> int:
+    """From when on a value is kept for about as long as one that lives from `at` to `end`."""
+    return end - (end - at) // ABOUT
 
 
 def _make_alike(program: Program, parts: dict[Var, float]) -> None:

@@ -23,9 +23,11 @@ def in_place(
     that are computed where they are read, and have no memory."""
     possible = {kind: [*_possible(eqn)] for kind, eqn in dict(zip(kinds, program.eqns, strict=True)).items()}
     pairs = dict[int, Pairs]()
-    for at, (eqn, kind) in enumerate(zip(program.eqns, kinds, strict=True)):
-        if possible[kind] and (actual := [*_actual(eqn, possible[kind], last[at], fused)]):
-            pairs[at] = actual
+    for at, (eqn, kind, ends) in enumerate(zip(program.eqns, kinds, last, strict=True)):
+        if ends and possible[kind] and (len(eqn.outputs) != 1 or eqn.outputs[0] not in fused):
+            actual = [*_actual(eqn, possible[kind], ends, fused)]
+            if actual:
+                pairs[at] = actual
     return pairs
 
 

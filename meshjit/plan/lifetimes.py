@@ -9,6 +9,7 @@ Of repeats one of a kind is run. What the others hold inside themselves is what 
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 
@@ -196,7 +197,7 @@ class _Recall(FlowRecall):
     def inside(self, repeat: Repeat, outcome: FlowOutcome) -> Inside:
         """What is held in a repeat that has just been run."""
         lifetimes, read_elsewhere = self.lifetimes, {i for i, *_ in outcome.versions}
-        shared, own, changes = list[Held](), list[Held](), list[tuple[int, int]]()
+        shared, own, changes = list[Held](), list[Held](), defaultdict[int, int](int)
         for i, var in enumerate((*repeat.inner, *repeat.outer)):
             for placement in lifetimes.versions[var]:
                 uses = lifetimes.uses.get((var, placement), ())
@@ -207,8 +208,9 @@ class _Recall(FlowRecall):
                     own.append((i, placement, numbers))
                     size = lifetimes.local_bytes(var, placement)
                     end = numbers[-1] + ((var, placement) not in lifetimes.taken)
-                    changes += [(numbers[0], size), (end, -size)]
-        return Inside(repeat, tuple(shared), tuple(own), tuple(changes))
+                    changes[numbers[0]] += size
+                    changes[end] -= size
+        return Inside(repeat, tuple(shared), tuple(own), tuple([change for change in changes.items() if change[1]]))
 
     def apply(self, repeat: Repeat, outcome: FlowOutcome) -> None:
         super().apply(repeat, outcome)

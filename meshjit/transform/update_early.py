@@ -11,7 +11,7 @@ step whose gradients are scaled to a norm, stays where it is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -71,9 +71,10 @@ class _Updates:
     its first reader. The other equations are in groups that share values, and a group is moved as a whole."""
 
     def __init__(self, program: Program, lent: Collection[Var]) -> None:
-        self.program, self.lent, self.outputs = program, lent, {*program.outputs}
-        self.eqns, self.last_read = leading_to_results(program)
-        self.made_at = dict.fromkeys(program.inputs, START) | {v: at for at, eqn in enumerate(program.eqns) for v in eqn.outputs}
+        self.lent, self.outputs = lent, {*program.outputs}
+        self.eqns, self.last_read = leading_to_results(program, _fuses(program.eqns))
+        self.made_here = {eqn.outputs[0] for eqn in self.eqns.values()}
+        self.made_at = {v: at for at, eqn in enumerate(program.eqns) if at not in self.eqns for v in eqn.outputs}
         self.small = set[Var]()
         self.joined = dict[Var, Var]()  # a value to another one of its group; one of each to itself
         self.ready = dict[Var, int]()  # of small values and of groups: after which equation all that they read is there
@@ -82,34 +83,31 @@ class _Updates:
         """By number, after which equation each one stands that is moved."""
         for eqn in self.eqns.values():
             self._join(eqn)
-        for eqn in self.eqns.values():
-            group = self._group(eqn.outputs[0])
+        groups = [self._group(eqn.outputs[0]) for eqn in self.eqns.values()]
+        for group, eqn in zip(groups, self.eqns.values(), strict=True):
             self.ready[group] = max([self.ready.get(group, START), *[self._made(v) for v in eqn.inputs]])
-        freed, places, first_read = self._freed(), dict[int, int](), dict[Var, int]()
-        for at, eqn in reversed(self.eqns.items()):
-            (out,) = eqn.outputs
-            if out in self.small:
-                place = first_read.get(out, at)
+        freed, places, first_read = self._freed(groups), dict[int, int](), dict[Var, int]()
+        for group, (at, eqn) in zip(reversed(groups), reversed(self.eqns.items()), strict=True):
+            if group in self.small:
+                place = first_read.get(group, at)
             else:
-                group = self._group(out)
                 place = self.ready[group] if freed[group] >= 0 else at
             if place < at:
                 places[at] = place
-            first_read.update([(v, min(place, at, first_read.get(v, at))) for v in eqn.inputs])
+            for v in eqn.inputs:
+                first_read[v] = min(place, at, first_read.get(v, at))
         return places
 
     def _join(self, eqn: Eqn) -> None:
         """The result is small if all operands are. Else it is in a group with its operands, but for inputs of the Program."""
-        (out,) = eqn.outputs
-        if all(self._is_small(v) for v in eqn.inputs) and (out not in self.outputs or out.type.nbytes <= TINY):
-            self.small.add(out)
+        out, small = eqn.outputs[0], self.small
+        large = [v for v in eqn.inputs if v not in small and (v in self.made_here or v.type.nbytes > TINY)]
+        if not large and (out not in self.outputs or out.type.nbytes <= TINY):
+            small.add(out)
             return
-        for v in eqn.inputs:
-            if not self._is_small(v) and self.made_at[v] != START:
+        for v in large:
+            if v in self.made_here or v in self.made_at:
                 self.joined[self._group(v)] = self._group(out)
-
-    def _is_small(self, var: Var) -> bool:
-        return var in self.small or (var.type.nbytes <= TINY and self.made_at[var] not in self.eqns)
 
     def _group(self, var: Var) -> Var:
         while (other := self.joined.setdefault(var, var)) is not var:
@@ -117,38 +115,45 @@ class _Updates:
         return var
 
     def _made(self, var: Var) -> int:
-        """After which equation a value is there that a group reads; START for one of the group's own."""
-        if var in self.small:
-            return self.ready[var]
-        return START if self.made_at[var] in self.eqns else self.made_at[var]
+        """After which equation a value is there that a group reads; START for one of the group's own, and for inputs."""
+        return self.ready[var] if var in self.small else self.made_at.get(var, START)
 
-    def _freed(self) -> dict[Var, int]:
-        """By group, the bytes of what nobody needs any more, less those of its results."""
-        freed, counted = dict.fromkeys(self.ready, 0), set[Var]()
-        for eqn in self.eqns.values():
-            group = self._group(eqn.outputs[0])
-            freed[group] -= sum([v.type.nbytes for v in eqn.outputs if v in self.outputs])
+    def _freed(self, groups: Sequence[Var]) -> dict[Var, int]:
+        """By group, the bytes of what nobody needs any more, less those of its results. `groups`: those of the equations."""
+        freed, counted = dict.fromkeys(self.ready, 0), self.made_here.union(self.outputs, self.lent)
+        for group, eqn in zip(groups, self.eqns.values(), strict=True):
+            if eqn.outputs[0] in self.outputs:
+                freed[group] -= eqn.outputs[0].type.nbytes
             for v in eqn.inputs:
-                is_read_later = self.last_read.get(v, START) > self.ready[group]
-                if v not in counted and self.made_at[v] not in self.eqns and v not in self.outputs and v not in self.lent:
+                if v not in counted:
                     counted.add(v)
-                    freed[group] += 0 if is_read_later else v.type.nbytes
+                    freed[group] += 0 if self.last_read.get(v, START) > self.ready[group] else v.type.nbytes
         return freed
 
 
-def leading_to_results(program: Program) -> tuple[dict[int, Eqn], dict[Var, int]]:
+def leading_to_results(program: Program, fuses: Callable[[int], bool]) -> tuple[dict[int, Eqn], dict[Var, int]]:
     """The fusible equations that nothing but results is computed from, by their numbers; and by value the number of the last
-    reader that is none of them."""
+    reader that is none of them. `fuses` says whether the equation with a number is fusible."""
     leading, last_read = dict[int, Eqn](), dict[Var, int]()
-    known = dict[tuple[int, ...], bool]()  # of copies, one is asked
-    for at, eqn in reversed([*enumerate(program.eqns)]):
-        if len(eqn.outputs) == 1 and eqn.outputs[0] not in last_read:
-            fuses = known.get(eqn.identity)
-            if fuses is None:
-                fuses = known[eqn.identity] = is_fusible(eqn)
-            if fuses:
-                leading[at] = eqn
-                continue
+    for at, eqn in zip(range(len(program.eqns) - 1, -1, -1), reversed(program.eqns), strict=True):
+        if len(eqn.outputs) == 1 and eqn.outputs[0] not in last_read and fuses(at):
+            leading[at] = eqn
+            continue
         for v in eqn.inputs:
-            last_read.setdefault(v, at)
+            if v not in last_read:
+                last_read[v] = at
     return dict(reversed(leading.items())), last_read
+
+
+def _fuses(eqns: Sequence[Eqn]) -> Callable[[int], bool]:
+    """Says of a number whether that equation is fusible; of copies, one is asked."""
+    known = dict[tuple[int, ...], bool]()
+
+    def fuses(at: int) -> bool:
+        identity = eqns[at].identity
+        is_known = known.get(identity)
+        if is_known is None:
+            is_known = known[identity] = is_fusible(eqns[at])
+        return is_known
+
+    return fuses

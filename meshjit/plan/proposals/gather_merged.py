@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshjit.core.program import Eqn
+from meshjit.core.program import Eqn, Program
+from meshjit.core.repeats import kinds_of
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
 from meshjit.plan.proposals.proposal import Proposal
@@ -21,9 +22,7 @@ from sharding.placement import Placement
 
 def propose(draft: Draft) -> Iterator[Proposal]:
     numbers, seeds = draft.flat.numbers, draft.propagated.graph.seeds
-    rules = draft.flat.rules
-    eqns = [eqn for part in programs_in(draft.program) for eqn in part.eqns if eqn.op.regions is None]
-    merging = [eqn for eqn in eqns if not rules[eqn].is_simple]
+    merging = [eqn for part in programs_in(draft.program) for eqn in _merging(draft, part)]
     whole = {e: seed for e in merging if (seed := _gathered(draft, e)) is not None and numbers[e.outputs[0]] not in seeds}
     if whole:
         first, planted = next(iter(whole)), {numbers[eqn.outputs[0]]: seed for eqn, seed in whole.items()}
@@ -32,6 +31,14 @@ def propose(draft: Draft) -> Iterator[Proposal]:
             "merged", ("merged", *planted), f"gather the minor dim that a reshape from {shapes} merges",
             source=str(first.source or ""), seeds=lambda: {**seeds, **planted},
         )  # fmt: skip
+
+
+def _merging(draft: Draft, program: Program) -> Iterator[Eqn]:
+    """The equations in whose rules dims are several factors."""
+    kinds = kinds_of(program)
+    models = dict(zip(kinds, program.eqns, strict=True))
+    several = {kind for kind, eqn in models.items() if eqn.op.regions is None and not draft.flat.rules[eqn].is_simple}
+    return (eqn for eqn, kind in zip(program.eqns, kinds, strict=True) if kind in several)
 
 
 def _gathered(draft: Draft, eqn: Eqn) -> Seed | None:

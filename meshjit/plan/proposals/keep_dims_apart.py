@@ -29,11 +29,13 @@ def propose(draft: Draft) -> Iterator[Proposal]:
 
 def _merging_gathers(plan: Plan) -> Iterator[Eqn]:
     """Reshapes that merge dims, and want their operand less sharded than it is, or cut it at other places."""
-    pairs = zip(plan.program.eqns, plan.equations, strict=True)
-    for eqn, step in [(eqn, step) for eqn, step in pairs if eqn.op.touches == "nothing" or step.bodies]:
+    pairs = [*zip(plan.program.eqns, plan.equations, strict=True)]
+    copies = {id(step): eqn for eqn, step in pairs if eqn.op.touches == "nothing"}  # equal equations share a step
+    merging = {i for i, eqn in copies.items() if merge_of(eqn) is not None}
+    for eqn, step in [(eqn, step) for eqn, step in pairs if id(step) in merging or step.bodies]:
         for body in step.bodies:
             yield from _merging_gathers(body)
-        if merge_of(eqn) is not None:
+        if id(step) in merging:
             here, operand = plan.placements[eqn.inputs[0]], step.operands[0]
             sides = ((operand, eqn.inputs[0]), (step.results[0], eqn.outputs[0]))
             before, after = (math.prod(p.local_shape(v.shape, plan.mesh)) for p, v in sides)

@@ -38,7 +38,10 @@ def _gathering(draft: Draft, plan: Plan) -> Iterator[tuple[Eqn, tuple[Placement,
     and their results without the axes that are gathered."""
     brought = {event.eqn for event in plan.events if isinstance(event, Move) and event.walk.bytes}
     found = dict[Eqn, tuple[Placement, ...]]()
-    for eqn, step in zip(plan.program.eqns, plan.equations, strict=True):
+    pairs = [*zip(plan.program.eqns, plan.equations, strict=True)]
+    copies = {id(step): (eqn, step) for eqn, step in pairs}  # equal equations share a step
+    gathers = {i for i, (eqn, step) in copies.items() if not step.bodies and draft.machine.effect(eqn, step).exchange.requests}
+    for eqn, step in [(eqn, step) for eqn, step in pairs if id(step) in gathers or eqn in brought or step.bodies]:
         for body in step.bodies:
             yield from _gathering(draft, body)
         if step.bodies or eqn.op.pinned is not None:
