@@ -80,14 +80,15 @@ def kinds_of(program: Program) -> tuple[int, ...]:
     return tuple(kinds)
 
 
-def numbers_of_values(program: Program) -> dict[Var, int]:
-    """A number for every value, the same for those that equations of the same kinds compute of the same inputs."""
-    values = {v: i for i, v in enumerate(program.inputs)}
-    numbers: dict[Any, int] = {}
+def numbers_of_constants(program: Program) -> dict[Var, int]:
+    """A number for every value that is made of no inputs, the same for those that equations of the same kinds compute alike."""
+    values, numbers = dict[Var, int](), dict[Any, int]()
+    known = values.keys()
     for eqn, kind in zip(program.eqns, kinds_of(program), strict=True):
-        of = kind, tuple([values[v] for v in eqn.inputs])
-        for i, v in enumerate(eqn.outputs):
-            values[v] = len(program.inputs) + numbers.setdefault((of, i), len(numbers))
+        if known >= {*eqn.inputs}:
+            of = kind, tuple([values[v] for v in eqn.inputs])
+            for i, v in enumerate(eqn.outputs):
+                values[v] = numbers.setdefault((of, i), len(numbers))
     return values
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
-from meshjit.core.repeats import Repeat, numbers_of_values, repeats
+from meshjit.core.repeats import Repeat, numbers_of_constants, repeats
 from meshjit.core.versions import Versions
 from meshjit.partition.bodies import Body, body_of, with_calls
 from meshjit.partition.moves import Moves
@@ -46,7 +46,7 @@ class Copies:
     def __init__(self, program: Program, versions: Versions[Var], builder: Builder, moves: Moves) -> None:
         self.program, self.state, self.builder, self.moves = program, versions, builder, moves
         self.repeats = {repeat.start: repeat for repeat in repeats(program)}
-        self.computed = numbers_of_values(program) if self.repeats else {}
+        self.constants = numbers_of_constants(program) if self.repeats else {}
         self.times = Counter(repeat.kind for repeat in self.repeats.values())
         self.templates: dict[Any, Template] = {}
 
@@ -82,7 +82,7 @@ class Copies:
     def maker(self, var: Var) -> Any:
         """How the value is made again, which the repeat may write. Constants of other numbers have the same plan."""
         maker = self.state.makers.get(var)
-        return None if maker is None else (id(maker[1]), self.computed[var])
+        return None if maker is None else (id(maker[1]), self.constants[var])
 
     def template(self, repeat: Repeat, start: int, indices: Mapping[Any, Var]) -> Template | None:
         """What was written since the builder had `start` equations, with indices that it had by then; None where it used what

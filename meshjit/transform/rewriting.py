@@ -94,7 +94,7 @@ class Rewriter(Builder):
             return self.program
         rule_of = (lambda _: rules) if callable(rules) else rules.get
         with self:
-            start = self._first_change(rule_of)
+            start = self._first_change(rules)
             if start is None:
                 return self.program
             done, stays, put = self.done, self.names.keys().isdisjoint, self.eqns.append
@@ -113,12 +113,11 @@ class Rewriter(Builder):
                     self._put_answer(old, eqn, answer)
         return self.build([self.new(v) for v in self.program.outputs])
 
-    def _first_change(self, rule_of: Callable[[str], Rule | None]) -> int | None:
+    def _first_change(self, rules: Mapping[str, Rule] | Rule) -> int | None:
         """Where the first equation stands that does not stay as it is; it is done, and all before it."""
-        for at, old in enumerate(self.program.eqns):
-            rule = rule_of(old.op.name)
-            if rule is None:
-                continue
+        eqns = self.program.eqns
+        for at in range(len(eqns)) if callable(rules) else [at for at, eqn in enumerate(eqns) if eqn.op.name in rules]:
+            old, rule = eqns[at], rules if callable(rules) else rules[eqns[at].op.name]
             self.source = old.source
             answer = rule(old, self)
             if answer is None:
@@ -128,7 +127,7 @@ class Rewriter(Builder):
             else:
                 self._put_answer(old, old, answer)
             if self.names or self.done or self.eqns != [old]:
-                self.eqns[:0] = self.program.eqns[:at]
+                self.eqns[:0] = eqns[:at]
                 return at
             self.eqns.clear()
         return None
