@@ -17,9 +17,7 @@ from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 def is_sharding_leaf(value: Any) -> bool:
     """None, UNSPECIFIED, AUTO, specs and shardings are leaves of a tree of shardings."""
-    return (
-        value is None or value is UNSPECIFIED or is_auto(value) or isinstance(value, PartitionSpec | Sharding)
-    )
+    return isinstance(value, (PartitionSpec, Sharding)) or value is None or value is UNSPECIFIED or is_auto(value)
 
 
 def check_shardings(shardings: Any, what: str) -> None:

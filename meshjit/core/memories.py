@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from meshjit.core.once import once_per_program
 from meshjit.core.op import REGISTRY
+from meshjit.core.ops_in import has_regions, ops_in
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import programs_of, run_regions, through_regions
 from sharding.memory import DEVICE, HOST
@@ -108,7 +109,9 @@ def _outputs_in(program: Program, inputs: Sequence[Memories]) -> Sequence[Memori
 @once_per_program
 def names_memory(program: Program) -> bool:
     """Whether an equation brings a value into a memory, in nested Programs too."""
-    return any(map(says_memory, program.eqns))
+    if any([op.memory is not None for op in ops_in(program)]):
+        return True
+    return has_regions(program) and any(map(says_memory, program.eqns))
 
 
 def says_memory(eqn: Eqn) -> bool:
