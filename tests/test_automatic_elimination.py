@@ -22,6 +22,7 @@ from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.messages import Messages
+from meshjit.plan.automatic.order import order_of
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.refusal import DoesNotFit
 from meshjit.plan.automatic.suggest import among_few
@@ -67,6 +68,39 @@ def test_assignments_come_in_the_order_of_their_cost(problem: Problem, data: st.
             best[key] = min(best.get(key, math.inf), problem.cost(choices))
         among = sorted(cost for cost in best.values() if math.isfinite(cost))
         assert [cost for cost, _ in Elimination(problem, last=sorted(last)).in_order()] == among
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_any_order_gives_the_same(problem: Problem) -> None:
+    least, order = Elimination(problem).least, order_of(problem.sizes, problem.tables)
+    several = [v for v, size in enumerate(problem.sizes) if size > 1]
+    for variables in (order.variables, several, several[::-1]):
+        elimination = Elimination(problem, order=variables)
+        assert elimination.least == least
+        assert math.isinf(least) or problem.cost(elimination.best()) == least
+        assert variables is not order.variables or elimination.entries == pytest.approx(order.entries)
+
+
+def test_large_tables_are_added_up_choice_by_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, generator = Problem(), np.random.default_rng(3)
+    for _ in range(7):
+        problem.variable(generator.integers(0, 9, 4).astype(np.float64))
+    for pair in itertools.combinations(range(7), 2):
+        problem.add(pair, generator.integers(0, 9, (4, 4)).astype(np.float64))
+    whole = Elimination(problem)
+    monkeypatch.setattr(eliminate, "AT_ONCE", 16)
+    in_pieces = Elimination(problem)
+    assert in_pieces.least == whole.least == everything(problem)[0] and in_pieces.best() == whole.best()
+
+
+def test_the_best_of_a_few_orders_goes_through_fewer_entries() -> None:
+    """A grid of 5 x 12 variables with 3 choices each: row by row 3 ** 13 at a time, column by column 3 ** 6."""
+    scopes = [((r * 12 + c), (r * 12 + c + 1)) for r in range(5) for c in range(11)]
+    scopes += [((r * 12 + c), (r * 12 + c + 12)) for r in range(4) for c in range(12)]
+    order = order_of([3] * 60, scopes)
+    assert sorted(order.variables) == [*range(60)] and order.entries < 60 * 3**6
+    assert order_of([3] * 60, scopes) == order
 
 
 @settings(max_examples=25, deadline=None)

@@ -26,6 +26,7 @@ from meshjit.plan.automatic.problem import Problem, Scope, Table, joined
 
 LARGEST: Final = 1 << 24  # entries of a table: 128 MiB
 TOTAL: Final = 1 << 26  # of all tables of an elimination, together
+AT_ONCE: Final = 1 << 20  # of one that is added up in one piece; of larger ones it is one choice of the variable at a time
 ENTRIES: Final = 1 << 14  # that are gone through in the time in which a table is begun
 
 
@@ -55,7 +56,8 @@ class Elimination:
     """Of a Problem. `least` is the least cost, inf where nothing is allowed. Variables in `last` are eliminated after all
     others.
 
-    Beyond `largest` entries of a table, or TOTAL of all, it raises TooWide; with `hints`, a choice per variable or None, it takes
+    Variables go in the `order` that is given, however much that is. Without one, the variable goes next whose table is least;
+    beyond `largest` entries of a table, or TOTAL of all, it raises TooWide; with `hints`, a choice per variable or None, it takes
     the hint of one of the variables of too large a table instead, if possible of one that is not in `spared`. Then `fixed` is not
     empty, and `least` is the least of what is left."""
 
@@ -66,6 +68,7 @@ class Elimination:
         largest: int = LARGEST,
         hints: Sequence[int | None] = (),
         spared: Container[int] = (),
+        order: Sequence[int] | None = None,
     ) -> None:
         self.hints, self.spared, self.last = hints, spared, last
         self.fixed: dict[int, int] = {}
@@ -81,6 +84,9 @@ class Elimination:
         self.entries = 0
         self.single = [v for v, size in enumerate(problem.sizes) if size == 1]  # tables are cut instead of joined
         least = sum([self._cut(v, 0) for v in self.single])
+        if order is not None:
+            self.least, self.first_kept = least + sum([self._eliminate(v) for v in order]), 0
+            return
         kept, several = set(last).difference(self.single), [v for v, size in enumerate(problem.sizes) if size != 1]
         self.least = self._run([v for v in several if v not in kept], least)
         self.first_kept = len(self.buckets)  # the buckets of `last` begin here
@@ -99,6 +105,8 @@ class Elimination:
                 least += self._fix(gone)
             else:
                 gone = variable
+                if self.entries + size > TOTAL and not self.hints:
+                    raise TooWide(f"tables of more than {TOTAL:,} entries")
                 least += self._eliminate(variable)
                 near = self.buckets[-1].scope
             del sizes[gone]
@@ -151,19 +159,16 @@ class Elimination:
         ordered = [(tuple([v for v in own if v != variable]), _led_by(variable, own, table)) for own, table in mine]
         ordered.sort(key=lambda each: each[1].size)
         self.buckets.append(Bucket(variable, sizes[variable], scope, ordered))
-        table = np.broadcast_to(joined([((variable, *own), table) for own, table in ordered], full), [sizes[v] for v in full])
-        self.entries += table.size
-        if self.entries > TOTAL and not self.hints:
-            raise TooWide(f"tables of more than {TOTAL:,} entries")
+        self.entries += math.prod(sizes[v] for v in full)
         for own, _ in mine:
             for v in own:
                 self.of[v].discard(own)
         for v in scope:
             self.neighbours[v] |= self.neighbours[variable]
             self.neighbours[v] -= {v, variable}
+        message = _least(ordered, scope, full, sizes)
         if not scope:
-            return float(table.min()) if table.size else math.inf
-        message = table.min(axis=0)
+            return float(message)
         self.tables[scope] = message if scope not in self.tables else self.tables[scope] + message
         for v in scope:
             self.of[v].add(scope)
@@ -217,6 +222,18 @@ class Elimination:
             order = np.argsort(regrets, kind="stable")
             item = (cost, next(count), depth + 1, (*chosen, int(order[0])), (cost, order, regrets, 0))
             heapq.heappush(heap, item)
+
+
+def _least(tables: Sequence[tuple[Scope, Table]], scope: Scope, full: Scope, sizes: Sequence[int]) -> Table:
+    """The least of a sum of tables over their first variable, by the others of `full`, which are `scope`."""
+    shape = [sizes[v] for v in full]
+    if math.prod(shape) <= AT_ONCE or not scope or 0 in shape:
+        table = np.broadcast_to(joined([((full[0], *own), table) for own, table in tables], full), shape)
+        return table.min(axis=0, initial=math.inf)
+    least = np.full(shape[1:], math.inf, np.result_type(*[table for _, table in tables]))
+    for choice in range(shape[0]):
+        np.minimum(least, joined([(own, table[choice]) for own, table in tables], scope), out=least)
+    return least
 
 
 def _led_by(variable: int, own: Scope, table: Table) -> Table:

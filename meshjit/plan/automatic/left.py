@@ -171,6 +171,15 @@ class Left:
                 self._reprice(scope)
         return len(first) + len(changed)
 
+    def inexact(self, excess: Excess, parts: Parts, slack: float) -> int:
+        """How many prices of entries with so much excess are bounds."""
+        exact, near = self.prices.is_exact[: len(self.seconds)], np.zeros(len(self.seconds), bool)
+        for scope, terms in self.terms.items():
+            each = (excess[scope[0]] if len(scope) == 1 else self.messages.excess_of(scope, excess, parts)).ravel()
+            for term in terms:
+                near[term.numbers.ravel()[each <= slack]] = True
+        return int((near & ~exact).sum())
+
     def _sharpen_together(self, pairs: Sequence[tuple[float, Scope, int, int]]) -> set[Scope]:
         """Exact prices of entries of which two prices are known; the tables that change."""
         for _, scope, n, entry in pairs:

@@ -10,6 +10,8 @@ The Model's tables begin with lower bounds of prices (`floors.py`), so it costs 
   (`regroup.py`).
 
 In the end the bound reaches the best plan, or the few choices that are left are gone through in the order of their cost.
+Where messages raise the bound slowly, and the variables that are left have few choices together, all prices that matter are
+made exact, and an elimination says what is least. It goes through as many entries as further rounds would.
 Effort is counted, not measured, so it ends at the same place every time.
 """
 
@@ -28,6 +30,7 @@ from meshjit.plan.automatic.frugal import CLOSE
 from meshjit.plan.automatic.left import Left
 from meshjit.plan.automatic.messages import Excess, Parts
 from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.order import order_of
 from meshjit.plan.automatic.regroup import regroup
 from meshjit.plan.automatic.suggest import among_few, around
 from meshjit.plan.automatic.watch import WATCH
@@ -38,13 +41,16 @@ SHARPENED: Final = 50  # prices a round, and one more for so many entries:
 ENTRIES: Final = 16_000
 WALK: Final = 50_000  # entries of tables that are gone through in the time in which a price is found
 ROUND: Final = 400_000  # likewise, of what a round costs besides
-STALLED_TIMES: Final = 8  # as many, where the bound does not rise
+SLOW_TIMES: Final = 8  # as many, where the bound rises slowly
 IDLE: Final = 3  # rounds without a gain, and without a price to be found, after which messages are given up
 STALLED: Final = 2  # rounds without a gain after which sets of placements are grouped anew
 IN_VAIN: Final = 10  # rounds without a gain, a refinement, a better plan or shorter tables, after which they are given up, too
 SHORTER: Final = 0.99  # of the entries of tables
 SLOW: Final = 0.1  # of that distance: where a round raises the bound by less, a plan is supposed that takes
-SUPPOSED: Final = 1 / 8  # of it more than the bound at most; twice as much once there is none,
+SUPPOSED: Final = 1 / 8  # of it more than the bound at most; twice as much once there is none, half where that cannot be told,
+MOST_SUPPOSED: Final = 1 / 2
+LEAST_SUPPOSED: Final = 1 / 100  # less is not supposed any more
+SUPPOSED_GAIN: Final = 0.02  # a round without gain meanwhile
 SUPPOSED_EFFORT: Final = 1 / 4  # with so much of the effort that is left
 GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
 QUICK: Final = 1 << 21  # entries of a table of the elimination of what is left, while decisions are kept for last
@@ -55,10 +61,12 @@ MIDDLING: Final = 1 << 17  # of one among choices with little excess
 SEARCHES: Final = 4  # rounds between those around an assignment
 SEARCHES_AMONG_FEW: Final = 2  # and between those among few choices, twice as many after each that was in vain,
 SHARES: Final = (1 / 64, 1 / 16, 1 / 4)  # whose excess is at most such a part of the distance to the best plan
-MEDIUM: Final = 1 << 19  # of one of what is left, where that is FEW entries
 WIDE: Final = 1 << 18  # of one around an assignment, once a proof without plans is at its end
-FEW: Final = 1 << 16  # entries of tables that are left, from which on elimination says what is least
+FEW: Final = 1 << 16  # entries of tables that are left, of which an elimination is no work
 EQUAL: Final = 1 + 1e-9
+KEPT: Final = 1 << 26  # entries of tables that an elimination keeps: 512 MiB
+EVERY: Final = 1 << 30  # prices
+TINY: Final = 1e-9
 
 
 class Proof:
@@ -80,11 +88,12 @@ class Proof:
         self.model, self.upper, self.attempt, self.effort, self.deadline = model, upper, attempt, effort, deadline
         self.granted, self.spent = effort, 0.0
         self.left = Left(model, upper)
-        self.bound, self.few = 0.0, FEW
+        self.bound = 0.0
         self.rounds, self.idle, self.stalled, self.in_vain = 0, 0, 0, 0
         self.waits, self.next_among_few = SEARCHES_AMONG_FEW, 1  # rounds
         self.tried = set[tuple[int, ...]]()
         self.supposed = SUPPOSED if attempt is not None else 1.0  # of the distance to the best plan; 1 is no supposition
+        self.gain = GAIN
         self.is_watched = True
 
     @property
@@ -121,6 +130,7 @@ class Proof:
             self.rounds += 1
 
     def _round(self) -> None:
+        spent = self.spent
         self._sweep(FEW_SWEEPS)
         if self.granted > ROUND and (self.rounds or self.left.messages.bound()[0] < CLOSE * self.upper):
             self._sweep(SWEEPS - FEW_SWEEPS)
@@ -133,19 +143,21 @@ class Proof:
         excess, parts = self._leave_out(bound, excess, parts)
         if self.attempt is not None:
             self._improved(excess)
-            if self.left.size <= self.few:
-                self._eliminate()
         if self.is_closed or self.effort <= 0:
             return
-        is_stalled = self.bound - before < GAIN * (self.upper - self.bound)
-        count = self._sharpen(excess, parts, STALLED_TIMES if is_stalled else 1)
+        is_stalled = self.bound - before < self.gain * (self.upper - self.bound)
+        is_slow = self.bound - before < SLOW * (self.upper - self.bound)
+        count = self._sharpen(excess, parts, SLOW_TIMES if is_slow else 1)
+        if self.attempt is not None and (is_slow or self.left.size <= FEW):
+            spent = self.spent - spent
+            self._eliminate(excess, parts, spent, self._worth(self.bound - before, spent))
         self.stalled = self.stalled + 1 if is_stalled else 0
         self.idle = self.idle + 1 if is_stalled and not count else 0
         is_refined = (self.idle == IDLE or self.stalled == STALLED) and regroup(self.left)
         self.idle, self.stalled = 0 if is_refined else self.idle, self.stalled % STALLED
         is_shorter = self.left.size < SHORTER * size or self.upper < upper / EQUAL
         self.in_vain = self.in_vain + 1 if is_stalled and not is_refined and not is_shorter else 0
-        if self.supposed < 1 and self.bound - before < SLOW * (self.upper - self.bound):
+        if LEAST_SUPPOSED < self.supposed < 1 and is_slow:
             self._suppose()
 
     def _spend(self, entries: float) -> None:
@@ -172,6 +184,12 @@ class Proof:
         self._spend(WALK * count)
         return count
 
+    def _worth(self, gain: float, spent: float) -> float:
+        """Entries that an elimination may go through, after a round that raised the bound by so much: as many as rounds would,
+        until the bound reached the plan."""
+        rounds = (self.upper - self.bound) / max(gain, TINY * self.bound)
+        return min(self.effort, rounds * spent)
+
     def _suppose(self) -> None:
         """Seek a plan that takes little more than the bound: what takes longer is left out meanwhile. It is found, or there is
         none, and the bound is higher."""
@@ -181,10 +199,13 @@ class Proof:
         self._spend(other.spent)
         self.upper = min([self.upper, *seconds])
         if self.upper <= aim:
-            self.left, self.bound, self.few = other.left, other.bound, other.few
+            self.left, self.bound = other.left, other.bound
+            self.idle, self.in_vain = 0, 0
             return
-        self.supposed = 2 * self.supposed if other.is_closed else 1.0
-        self.bound = max(self.bound, aim) if other.is_closed else self.bound
+        if other.is_closed:
+            self.bound = max(self.bound, aim)
+            self.idle, self.in_vain = 0, 0
+        self.supposed = min(MOST_SUPPOSED, 2 * self.supposed) if other.is_closed else self.supposed / 2
         self.left.reprice()
 
     def _supposing(self, aim: float) -> tuple[Proof, list[float]]:
@@ -197,7 +218,7 @@ class Proof:
             return seconds[-1]
 
         other.left = self.left.again()
-        other.upper, other.supposed, other.attempt, other.is_watched = aim, 1.0, attempt, False
+        other.upper, other.supposed, other.attempt, other.is_watched, other.gain = aim, 1.0, attempt, False, SUPPOSED_GAIN
         other.effort = other.granted = SUPPOSED_EFFORT * self.effort
         other.spent = 0.0
         other.idle, other.stalled, other.in_vain = 0, 0, 0
@@ -253,17 +274,22 @@ class Proof:
         for cost, choices in elimination.in_order(steps):
             yield cost, None if choices is None else self.left.of_model(choices)
 
-    def _eliminate(self) -> None:
-        """Where few choices are left: what they cost at least, exactly, and the plan of the cheapest."""
-        self._spend(ROUND)
-        try:
-            elimination = Elimination(self.left.problem(), largest=MEDIUM)
-        except TooWide:
-            self.few = self.left.size // 2
+    def _eliminate(self, excess: Excess, parts: Parts, most: float, worth: float) -> None:
+        """What is left costs at least, exactly, and the plan of the cheapest, by an elimination that goes through no more entries
+        than `most`; or than it is worth, where the prices of all that may be cheaper than the best plan are then exact."""
+        slack, sizes = (self.upper - self.bound) * EQUAL, [len(choices) for choices in self.left.alive]
+        order = order_of(sizes, self.left.messages.pairs, max(most, worth))
+        if order.kept > KEPT:
             return
-        self.bound = max(self.bound, min(elimination.least, self.upper))
+        if order.entries > most:
+            if order.entries + WALK * self.left.inexact(excess, parts, slack) > worth:
+                return
+            self._spend(WALK * self.left.sharpen(excess, parts, slack, EVERY))
+        self._spend(order.entries + ROUND)
+        elimination = Elimination(self.left.problem(), order=order.variables)
         if math.isfinite(elimination.least):
             self._plan(elimination.best(), elimination.least)
+        self.bound = max(self.bound, min(elimination.least, self.upper))
 
     def suggested(self) -> Iterator[list[int]]:
         """Assignments that are likely to be good, by number of the decision."""
