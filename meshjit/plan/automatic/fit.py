@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
 from meshjit.plan.automatic.candidate import Candidate, refined
 from meshjit.plan.automatic.descend import descend
 from meshjit.plan.automatic.made import REFINED, Made
-from meshjit.plan.automatic.memory import Prices, peak_of
+from meshjit.plan.automatic.memory import Prices
 
 PRICED: Final = 10  # prices of memory that are tried
-IN_VAIN: Final = 2  # prices in a row for which plans hold hardly less, after which none is tried where another plan fits,
-IN_VAIN_ALONE: Final = 3  # and where none does
-LEANER: Final = 0.01  # of what is held beyond the memory: less than that is hardly less
 RETRIED: Final = 3  # of them, on each larger mesh where nothing fits, and whatever the time
-PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
 
 
-def fit(made: Made, lighter: Candidate | None, priced: int) -> None:
-    """Make plans at so many prices, as long as they can still be faster than `lighter`, if that fits."""
-    first = made.unfit.leanest
-    assert first is not None, "some plan was made"
-    memory, machine, leanest, in_vain = made.memory, made.machine, first.peak, 0
-    least = math.inf if lighter is None or lighter.peak > memory else lighter.seconds
-    prices = Prices(PRICE * first.seconds / leanest)
-    prices.equations.add(peak_of(first.plan, machine))
+def fit(made: Made, priced: int) -> None:
+    """Make plans at so many prices. Each may become the fastest that fits once it is made lighter, and what takes longer is then
+    often faster: so that one is there that fits says nothing of plans at higher prices."""
+    prices, lightened = Prices(made.unfit.front[0], made.memory, made.machine), set[object]()
     for tried in range(priced):
-        if made.is_late and tried >= RETRIED:
-            return
-        candidate = _at_prices(made, prices.by_equation)
+        candidate = None if made.is_late and tried >= RETRIED else _at_prices(made, prices.by_equation)
         if candidate is None:
             return
-        if candidate.peak > memory and candidate.draft is not None and len(made.draft.program.eqns) <= REFINED:
-            candidate = refined(candidate, machine, "memory")
-            made.consider(candidate)
-        prices.learn(candidate, memory, machine)
-        if candidate.peak > memory:
-            in_vain = in_vain + 1 if candidate.peak > leanest - LEANER * (leanest - memory) else 0
-            leanest = min(leanest, candidate.peak)
-            if in_vain >= (IN_VAIN if least < math.inf else IN_VAIN_ALONE) or candidate.seconds >= least:
-                return
+        if (candidate.seconds, candidate.peak) not in lightened:
+            lightened.add((candidate.seconds, candidate.peak))
+            _make_lighter(made, candidate)
+        if not prices.learn(candidate, min(made.most, made.unfit.quickest)):
+            return
+
+
+def _make_lighter(made: Made, candidate: Candidate) -> None:
+    """Make the plan that it becomes, where it does not fit."""
+    if candidate.peak > made.memory and len(made.draft.program.eqns) <= REFINED:
+        made.consider(refined(candidate, made.machine, "memory"))
 
 
 def _at_prices(made: Made, prices: Mapping[int, float]) -> Candidate | None:

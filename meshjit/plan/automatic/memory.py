@@ -4,12 +4,20 @@ The bytes that a choice holds at one equation add up like seconds do, so seconds
 elimination solves (a Lagrange multiplier). The equations are those at which plans so far had their peak.
 
     price 0         fastest plan, peak at equation 40 too high
-    price rises     until a plan fits; then between the last two prices, for the fastest that does
+    price rises     until a plan fits
+    between         any two prices at which plans differ, for the fastest that fits, as it is or made lighter
+
+The plans of rising prices are the same whatever the limit is, which only says where they end: with more memory, no later.
 """
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +29,11 @@ from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.problem import Problem, Table
 from meshjit.plan.cost import Machine
 from meshjit.plan.lifetimes import Lifetimes
+
+PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
+RISE: Final = 4.0  # times the last price
+IN_VAIN: Final = 3  # rises in a row for which plans hold hardly less, after which there are no more
+LEANER: Final = 0.99  # of what the leanest held: more than that is hardly less
 
 
 def peak_of(plan: Plan, machine: Machine) -> int:
@@ -71,24 +84,53 @@ def _alive(program: Program, at: int) -> Iterator[Var]:
     return (v for v in made if v in read)
 
 
+@dataclass(frozen=True)
+class Rung:
+    """A price, and what was planned at it."""
+
+    price: float
+    plan: Candidate
+
+
 class Prices:
-    """Of a byte at the equations where plans had their peak. Raised while plans do not fit, then halved towards the last
-    that did not."""
+    """Of a byte at the equations where plans had their peak. They rise until a plan fits, or takes no less than one that does.
+    Then they are between any two of those that were, first where most seconds are between plans. `fastest`: that of price 0."""
 
-    def __init__(self, first: float) -> None:
-        self.price = first
-        self.low, self.high = 0.0, float("inf")
-        self.equations: set[int] = set()
+    def __init__(self, fastest: Candidate, memory: float, machine: Machine) -> None:
+        self.memory, self.machine = memory, machine
+        self.rungs, self.rises, self.price = [Rung(0.0, fastest)], True, PRICE * fastest.seconds / fastest.peak
+        self.equations = {peak_of(fastest.plan, machine)}
 
-    def learn(self, candidate: Candidate, memory: float, machine: Machine) -> None:
-        """Of a plan that was made at the present price. Equations have prices as they were prescribed, not as refined."""
-        if candidate.peak > memory:
-            self.low = self.price
-            self.equations.add(peak_of(candidate.plan if candidate.draft is None else candidate.draft.plan, machine))
-        else:
-            self.high = self.price
-        self.price = self.price * 8 if self.high == float("inf") else (self.low + self.high) / 2
+    def learn(self, candidate: Candidate, most: float) -> bool:
+        """Of the plan as it was prescribed at the present price, and the seconds of the best plan that fits; whether there is
+        another price."""
+        bisect.insort(self.rungs, Rung(self.price, candidate), key=lambda rung: rung.price)
+        self.rises &= candidate.peak > self.memory and candidate.seconds < most and not self._is_in_vain
+        if self.rises:
+            self.equations.add(peak_of(candidate.plan, self.machine))
+            self.price *= RISE
+            return True
+        between = max(itertools.pairwise(self.rungs), key=lambda pair: self._room(*pair, most))
+        self.price = _middle(*between)
+        return self._room(*between, most) > 0
+
+    @property
+    def _is_in_vain(self) -> bool:
+        """Whether plans hold hardly less for prices that rise."""
+        peaks = [rung.plan.peak for rung in self.rungs]
+        return len(peaks) > IN_VAIN and min(peaks[-IN_VAIN:]) > LEANER * min(peaks[:-IN_VAIN])
+
+    def _room(self, low: Rung, high: Rung, most: float) -> float:
+        """Seconds between the plans of two prices, times what the prices are apart; 0 where no plan between them is wanted."""
+        if low.plan.peak <= self.memory:
+            return 0.0
+        return max(0.0, min(high.plan.seconds, most) - low.plan.seconds) * math.log(high.price / _middle(low, high))
 
     @property
     def by_equation(self) -> Mapping[int, float]:
         return dict.fromkeys(sorted(self.equations), self.price / max(1, len(self.equations)))
+
+
+def _middle(low: Rung, high: Rung) -> float:
+    """A price between two, by their ratio."""
+    return math.sqrt(low.price * high.price) or high.price / RISE

@@ -133,8 +133,9 @@ class Search(Made):
         if self.unfit.leanest is not None and self.is_small and not self.is_complete and self.priced > RETRIED:
             self._within_memory()
         is_open = self.bound < self.rival and not self.is_complete
-        if is_open and self.unfit.leanest is not None and (self.is_small or self.best is None):
-            fit(self, self.unfit.fastest_lighter(self.quickest), self.priced)
+        if is_open and self.unfit.is_faster_than(self.most):
+            self.unfit.fastest_lighter(self.quickest)
+            fit(self, self.priced)
 
     @functools.cached_property
     def is_hopeless(self) -> bool:

@@ -50,9 +50,13 @@ class Unfit:
         """Seconds of the best of these that fits."""
         return min([c.seconds for c in self.lighter if c.peak <= self.memory], default=math.inf)
 
+    def is_faster_than(self, seconds: float) -> bool:
+        """Whether one of them takes less."""
+        return bool(self.front) and self.front[0].seconds < seconds
+
     def fastest_lighter(self, below: float) -> Candidate | None:
         """What the fastest becomes, if that takes less than `below` seconds as it is."""
-        return self._lighter(self.front[0]) if self.front and self.front[0].seconds < below else None
+        return self._lighter(self.front[0]) if self.is_faster_than(below) else None
 
     def best_lighter(self, below: float) -> Candidate | None:
         """The best of what those become that are tried, of those that take less than `below` seconds as they are."""
