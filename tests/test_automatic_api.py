@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,21 @@ def test_a_mesh_alone_asks_for_the_search_where_the_option_is_on() -> None:
         assert planned(mj.jit(lambda x: x * 2), x).optimum is None
     want, value = step(weights, x)
     np.testing.assert_allclose([float(first), float(second)], [float(value), float(step(want, x)[1])], rtol=1e-4)
+
+
+def test_inside_of_another_function_nothing_is_chosen_and_a_warning_says_so() -> None:
+    mesh = mj.make_mesh((8,), ("x",))
+    x = np.ones((8, 8), np.float32)
+    inner = mj.auto(lambda x: mnp.sum(x @ x), mesh=mesh)
+    text = r"jit\(lambda\) is to be placed automatically, but .* the mesh is not used\n  fix: .* auto\(grad\(f\)\) for grad"
+    for outer in (mj.jit(lambda x: inner(x) + 1), mj.grad(inner)):
+        with pytest.warns(UserWarning, match=text) as warned:
+            outer(x)
+        assert warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mj.auto(mj.grad(inner), mesh=mesh).trace(x)
+        mj.jit(lambda x: inner(x) + 1, in_shardings=AUTO(mesh)).trace(x)
 
 
 @pytest.mark.device

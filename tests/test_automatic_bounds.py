@@ -497,7 +497,7 @@ def test_ops_with_a_rule_of_their_own_may_take_less_than_an_even_share() -> None
 def test_what_is_supposed_is_found_or_refuted(monkeypatch: pytest.MonkeyPatch, mesh: AbstractMesh) -> None:
     """A proof that knows no good plan supposes, after every round, one that takes little more than the bound, and seeks it only
     then."""
-    outcomes, suppose, improved = list[tuple[bool, bool]](), Proof._suppose, Proof._improved
+    outcomes, suppose, improved, eliminate = list[tuple[bool, bool]](), Proof._suppose, Proof._improved, Proof._eliminate
 
     def noted(self: Proof) -> None:
         upper, bound = self.upper, self.bound
@@ -507,8 +507,9 @@ def test_what_is_supposed_is_found_or_refuted(monkeypatch: pytest.MonkeyPatch, m
     draft, least, _ = exact(program(2), mesh)
     monkeypatch.setattr(Proof, "_suppose", noted)
     monkeypatch.setattr(Proof, "_improved", lambda self, excess: None if self.is_watched else improved(self, excess))
+    monkeypatch.setattr(Proof, "_eliminate", lambda self, *left: None if self.is_watched else eliminate(self, *left))
     monkeypatch.setattr(prove, "SLOW", math.inf)
-    monkeypatch.setattr(prove, "FEW", 0)
+    monkeypatch.setattr(prove, "LEAST_SUPPOSED", 0.0)
     for sweeps, supposed in ((1, 1 / 1024), (1, 1 / 64), (3, 1 / 256)):
         monkeypatch.setattr(prove, "SWEEPS", sweeps)
         monkeypatch.setattr(prove, "SUPPOSED", supposed)

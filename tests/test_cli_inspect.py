@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,19 @@ def test_a_function_of_a_module_with_an_example(folder, capsys):
     status, out, _ = run(capsys, "inspect", *MESH, "--example", "example", "--json", "model_to_inspect:loss")
     (report,) = json.loads(out)
     assert status == 0 and report["function"] == "jit(loss)" and report["mesh"] == {"data": 4, "model": 2}
+
+
+def test_an_example_may_compute_where_the_mesh_has_no_devices(folder, capsys):
+    text = """
+        import meshjit as mj, meshjit.numpy as jnp
+        KEY = mj.random.split(mj.random.key(0))[0]
+        def double(x): return 2 * x
+        def example(): return (mj.random.normal(KEY, (16, 16)),)
+        """
+    (folder / "drawn.py").write_text(textwrap.dedent(text))
+    for command in (["inspect", *MESH], ["diff", *MESH, "--mesh", "data=8,model=1"]):
+        status, out, _ = run(capsys, *command, "--example", "example", "drawn.py:double")
+        assert status == 0 and "jit(double)" in out
 
 
 def test_every_function_of_a_script_and_its_own_options(folder, capsys):

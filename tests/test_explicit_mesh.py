@@ -10,6 +10,7 @@ from meshjit.sharding import (
     AbstractMesh,
     AxisType,
     Mesh,
+    PartitionSpec as P,
     SingleDeviceSharding,
     get_abstract_mesh,
     get_mesh,
@@ -119,3 +120,15 @@ def test_a_setting_says_what_axes_make_mesh_makes() -> None:
         assert mj.make_mesh((2,), ("x",), axis_types=AxisType.Auto).are_all_axes_auto
     with pytest.raises(ValueError, match="expected one of 'auto', 'explicit'"):
         mj.config.update("mesh_axis_types", "manual")
+
+
+def test_calls_run_where_the_mesh_of_the_context_has_no_devices() -> None:
+    """As in JAX: nothing but the context names the mesh."""
+    mesh = AbstractMesh((4, 2), ("x", "y"))
+    with use_abstract_mesh(mesh):
+        doubled = mj.jit(lambda x: 2 * x)(np.arange(4.0, dtype=np.float32))
+        assert mj.random.normal(mj.random.key(0), (3,)).shape == (3,)
+        with pytest.raises(ValueError, match="which needs 8 devices; none were given"):
+            mj.jit(lambda x: 2 * x, in_shardings=P("x"))(np.arange(4.0))
+        assert mj.jit(lambda x: 2 * x).lower(np.arange(4.0)).lowering.mesh.device_count == 8
+    np.testing.assert_array_equal(np.asarray(doubled), [0, 2, 4, 6])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import warnings
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from meshjit.api.arguments import Split
+from meshjit.api.call import Automatic
 from meshjit.api.constraint import put_traced, reshard
-from meshjit.api.leaves import host_array, strict_argument
+from meshjit.api.leaves import host_array, stack_level, strict_argument
 from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, keywords_not_placed
+from meshjit.config import config
 from meshjit.core.ref import Ref
 from meshjit.core.region import nesting
 from meshjit.runtime.shardings import one_device_mesh
@@ -21,6 +26,7 @@ from sharding.spec import PartitionSpec
 if TYPE_CHECKING:
     from meshjit.api.wrapped import Wrapped
 
+SEARCHED: Final = ContextVar("searched", default=False)  # whether an outer function that is traced is placed automatically
 DEEPEST_CALLS: Final = 32  # Programs inside one another; what calls deeper ones has their equations: passes go into each level
 
 
@@ -56,6 +62,23 @@ def _check(wrapped: Wrapped) -> None:
         )
     if wrapped.device is not None:
         require_mesh(one_device_mesh(wrapped.device))
+    if wrapped.automatic is not None and not SEARCHED.get() and not config.automatic:
+        warnings.warn(
+            f"{wrapped.title()} is to be placed automatically, but is called inside of another function, which is placed as a"
+            " whole: nothing is chosen, and the mesh is not used\n  fix: meshjit.auto of the outermost function, such as"
+            " auto(grad(f)) for grad(auto(f))",
+            stacklevel=stack_level(),
+        )
+
+
+@contextlib.contextmanager
+def searched(automatic: Automatic | None) -> Generator[None]:
+    """While a function is traced, for which the best placements are searched if `automatic` says so."""
+    token = SEARCHED.set(SEARCHED.get() or automatic is not None)
+    try:
+        yield
+    finally:
+        SEARCHED.reset(token)
 
 
 def _constrained_function(wrapped: Wrapped, split: Split) -> Callable[..., Any]:

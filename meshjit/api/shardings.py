@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from meshjit.runtime.shardings import ONE_DEVICE_AXES, merged, mesh_of, one_device_mesh, spec_on
 from meshjit.trace.meshes import with_devices_of
 from meshjit.tree_views import key_types
 from meshjit.trees import WORDS as tree
+from sharding.current import set_mesh
 from sharding.memory import DEVICE, memory_of
-from sharding.mesh import Mesh, current_mesh, entered_mesh
+from sharding.mesh import AbstractMesh, Mesh, current_mesh, entered_mesh
 from sharding.named import AUTO, UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
 
@@ -96,6 +98,7 @@ def keywords_not_placed(title: str, names: Sequence[str]) -> ValueError:
 
 
 _ONE_MESH = "move one of them first with meshjit.device_put, or use the same mesh for both"
+_AXES_ALONE = "write a PartitionSpec alone instead of a NamedSharding, and use one mesh that has the axes it names"
 
 
 class MeshFinder:
@@ -117,7 +120,7 @@ class MeshFinder:
             raise ShardingError(
                 f"{self.title}: {self.by} is on {_describe(self.mesh)}, but {by} is on {_describe(mesh)}\n"
                 "  one compiled function runs on one set of devices\n"
-                f"  fix: {self.fix}"
+                f"  fix: {_AXES_ALONE if isinstance(mesh, AbstractMesh) or isinstance(self.mesh, AbstractMesh) else self.fix}"
             )
         if both is not self.mesh:
             self.mesh, self.by = both, by
@@ -167,6 +170,19 @@ def find_mesh(
     if finder.mesh is None:
         _check_choice(title, shardings)
     return finder.mesh
+
+
+@contextlib.contextmanager
+def mesh_to_run_on(shardings: Iterable[Any], traced_mesh: Any) -> Generator[None]:
+    """The context in which a call is lowered that is to run now. An AbstractMesh has no devices to run on: where nothing but the
+    context names it, no `shardings` and nothing inside of the function, there is none, as in JAX."""
+    leaves = [leaf for each in shardings for leaf in tree.leaves(each, is_leaf=is_sharding_leaf)]
+    is_named = traced_mesh is not None or any(leaf is not None and leaf is not UNSPECIFIED for leaf in leaves)
+    if is_named or not isinstance(current_mesh(), AbstractMesh):
+        yield
+        return
+    with set_mesh(None):
+        yield
 
 
 def _check_choice(title: str, shardings: Iterable[tuple[str, Any]]) -> None:

@@ -20,7 +20,7 @@ from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.layouts import places_of
 from meshjit.api.leaves import key_of_shape, key_of_value
 from meshjit.api.memories import input_memories, with_output_memories
-from meshjit.api.nested import call_nested
+from meshjit.api.nested import call_nested, searched
 from meshjit.api.options import checked_options, compiler_settings
 from meshjit.api.putting import ShapeDtypeStruct, with_words
 from meshjit.api.shapes_of_shards import shapes_of_shards
@@ -28,6 +28,7 @@ from meshjit.api.shardings import (
     UNSPECIFIED,
     check_shardings,
     is_sharding_leaf,
+    mesh_to_run_on,
     replicated_nones,
 )
 from meshjit.api.stages import Compiled, Lowered, Traced
@@ -240,7 +241,8 @@ class Wrapped:
         traced = self._traced(split, call)
         if is_stateful(traced.traced_program):
             return cast(Any, Stateful(self, split, traced))
-        lowered = rarely_collected(traced.lower)()
+        with mesh_to_run_on((call.in_shardings, call.out_shardings, call.automatic), traced.traced_program.mesh):
+            lowered = rarely_collected(traced.lower)()
         log_compile(call.title, "planned and partitioned", sum(lowered.lowering.seconds.values()), LOWERED)
         compiled = lowered.compile()
         log_compile(call.title, f"compiled for {_types(keys)}", compiled.executable.compile_seconds, COMPILED)
@@ -304,7 +306,8 @@ class Wrapped:
                 if config.no_tracing:
                     raise RuntimeError(f"{self.title()} would be traced, and config.no_tracing is set")
                 start = time.perf_counter()
-                traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun), writes=True)
+                with searched(self.automatic):
+                    traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun), writes=True)
                 log_compile(self.title(), "traced", time.perf_counter() - start, TRACED)
                 return traced
 
