@@ -73,7 +73,8 @@ def _check(wrapped: Wrapped) -> None:
 
 @contextlib.contextmanager
 def searched(automatic: Automatic | None) -> Generator[None]:
-    """While a function is traced, for which the best placements are searched if `automatic` says so."""
+    """Inside the block a function is traced. Unless `automatic` is None, its best placements are searched, so a call inside of it
+    that asks for the same is no reason to warn."""
     token = SEARCHED.set(SEARCHED.get() or automatic is not None)
     try:
         yield

@@ -174,8 +174,8 @@ def find_mesh(
 
 @contextlib.contextmanager
 def mesh_to_run_on(shardings: Iterable[Any], traced_mesh: Any) -> Generator[None]:
-    """The context in which a call is lowered that is to run now. An AbstractMesh has no devices to run on: where nothing but the
-    context names it, no `shardings` and nothing inside of the function, there is none, as in JAX."""
+    """The block lowers a call that is to run now. An AbstractMesh has no devices to run on. Where only the context names it, the
+    block has no mesh, as in JAX; where `shardings` or the traced function name it, too, it stays."""
     leaves = [leaf for each in shardings for leaf in tree.leaves(each, is_leaf=is_sharding_leaf)]
     is_named = traced_mesh is not None or any(leaf is not None and leaf is not UNSPECIFIED for leaf in leaves)
     if is_named or not isinstance(current_mesh(), AbstractMesh):

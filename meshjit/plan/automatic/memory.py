@@ -121,7 +121,8 @@ class Prices:
         return len(peaks) > IN_VAIN and min(peaks[-IN_VAIN:]) > LEANER * min(peaks[:-IN_VAIN])
 
     def _room(self, low: Rung, high: Rung, most: float) -> float:
-        """Seconds between the plans of two prices, times what the prices are apart; 0 where no plan between them is wanted."""
+        """Seconds between the plans of two prices, times half the logarithm of the ratio of these. 0 where the plan of the lower
+        price fits, since no plan of a higher one is faster."""
         if low.plan.peak <= self.memory:
             return 0.0
         return max(0.0, min(high.plan.seconds, most) - low.plan.seconds) * math.log(high.price / _middle(low, high))

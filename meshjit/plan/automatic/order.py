@@ -1,9 +1,9 @@
 """In which order the variables of a Problem are best eliminated, and how much work that is.
 
-To find the best order is hard (Arnborg, Corneil and Proskurowski, 1987), so a few are tried. The variable goes next that leaves
-the smallest table over its neighbours; or whose neighbours then have the fewest new tables between them, each as large as its
-choices have digits (min-fill, with weights: Kjærulff, 1990). Of those that are about equal another one goes at random in further
-tries, which are the same each time.
+To find the best order is hard (Arnborg, Corneil and Proskurowski, 1987), so a few are tried, by two rules. By the first, the
+variable goes next that leaves the smallest table over its neighbours. By the second, it is the one that adds least between
+pairs of its neighbours that had no table together (weighted min-fill: Kjærulff, 1990). Further tries of each rule add a random
+number to what it compares. The numbers are the same each time, so the order is, too.
 
     a - b, a - c, b - d, c - d      a goes: its neighbours b and c get a table; then b, c and d are chosen together
 """
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from meshjit.plan.automatic.problem import Scope
 
 TRIES: Final = 8  # at random, of each rule
-ABOUT: Final = 2.0  # by how much a variable with a higher rank may go before another one
+ABOUT: Final = 2.0  # the largest random number
 NEAR: Final = 1 << 7  # times as many entries as there may be, from which on there are no tries at random
 
 Neighbours: TypeAlias = Mapping[int, Collection[int]]
@@ -51,7 +51,7 @@ def _table(variable: int, near: Neighbours, digits: Digits) -> float:
 
 
 def _fill(variable: int, near: Neighbours, digits: Digits) -> float:
-    """The new tables between two neighbours each."""
+    """What is added between pairs of neighbours: for each, the product of their digits."""
     others = [*near[variable]]
     return sum([digits[a] * digits[b] for i, a in enumerate(others) for b in others[i + 1 :] if b not in near[a]])
 

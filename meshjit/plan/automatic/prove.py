@@ -185,8 +185,8 @@ class Proof:
         return count
 
     def _worth(self, gain: float, spent: float) -> float:
-        """Entries that an elimination may go through, after a round that raised the bound by so much: as many as rounds would,
-        until the bound reached the plan."""
+        """Entries that an elimination may go through: as many as rounds like the last one would, until the bound reached the best
+        plan. That round raised it by `gain`, and went through `spent` entries."""
         rounds = (self.upper - self.bound) / max(gain, TINY * self.bound)
         return min(self.effort, rounds * spent)
 
@@ -275,8 +275,8 @@ class Proof:
             yield cost, None if choices is None else self.left.of_model(choices)
 
     def _eliminate(self, excess: Excess, parts: Parts, most: float, worth: float) -> None:
-        """What is left costs at least, exactly, and the plan of the cheapest, by an elimination that goes through no more entries
-        than `most`; or than it is worth, where the prices of all that may be cheaper than the best plan are then exact."""
+        """Eliminate what is left, and plan the cheapest assignment. It is done at once if it goes through `most` entries at most.
+        Up to `worth` entries it is done, too, but all prices that may matter are made exact first, which counts as entries."""
         slack, sizes = (self.upper - self.bound) * EQUAL, [len(choices) for choices in self.left.alive]
         order = order_of(sizes, self.left.messages.pairs, max(most, worth))
         if order.kept > KEPT:
