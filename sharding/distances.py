@@ -12,9 +12,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from sharding.space import MOST_STATES, state_count
 from sharding.topology import Topology
 from sharding.writer import State
 
+K = TypeVar("K", bound=Hashable)
 _Hub: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # of states with these shards that are partial over these atoms
 _Price: TypeAlias = tuple[float, float, float, int]  # to start; a byte, along the first dim and along the dim; which dim
 _NOTHING: Final[_Price] = 0.0, 0.0, 0.0, 0
@@ -74,14 +75,29 @@ class Distances:
         """The placements of the value's long dims, numbered; by two numbers, seconds of a walk at least. None where there would
         be too many states."""
         longer = tuple([shape[d] for d in long_dims(shape)])
-        is_even = self.is_even(longer)
-        graph = self.graph((2 * self.mesh.device_count,) * len(longer) if is_even else longer)
+        graph = self._graph_of(longer)
         if graph is None:
             return None
         table = self.tables.get((longer, itemsize))
         if table is None:
-            table = self.tables[longer, itemsize] = _table(graph, longer, itemsize, is_even)
+            table = self.tables[longer, itemsize] = _Prices(graph, longer, itemsize, self.is_even(longer)).table()
         return graph.ends, table
+
+    def least(
+        self, shape: Sequence[int], itemsize: float, kind_of: Callable[[Placement], K]
+    ) -> tuple[Mapping[K, int], Any] | None:
+        """The same of kinds of placements: by two numbers, the least between any of the one kind and any of the other."""
+        longer = tuple([shape[d] for d in long_dims(shape)])
+        graph = self._graph_of(longer)
+        if graph is None:
+            return None
+        numbers = dict[K, int]()
+        kinds = np.array([numbers.setdefault(kind_of(p), len(numbers)) for p in graph.ends], np.intp)
+        return numbers, _Prices(graph, longer, itemsize, self.is_even(longer)).table(kinds)
+
+    def _graph_of(self, longer: tuple[int, ...]) -> _Graph | None:
+        """Of values of this shape, without dims of extent 1."""
+        return self.graph((2 * self.mesh.device_count,) * len(longer) if self.is_even(longer) else longer)
 
     def is_even(self, shape: Sequence[int]) -> bool:
         """Whether all placements cut a value of this shape into even shards, those aside that have axes on dims of extent 1. All
@@ -194,36 +210,52 @@ def _placements(mesh: AbstractMesh, rank: int) -> Iterator[Placement]:
             yield Placement(dims, tuple(sorted(partial)))
 
 
-def _table(graph: _Graph, shape: tuple[int, ...], itemsize: float, is_even: bool) -> Any:
-    """Between all ends. No walk holds a larger shard than its ends, where shards are even."""
-    local: Any = -(-np.array(shape, np.int64) // graph.counts)
-    size: Any = local.prod(axis=1, dtype=np.float64) * itemsize
-    heads: Any = np.concatenate([np.ones((len(local), 1)), local.cumprod(axis=1)], axis=1)  # elements of the dims before each
-    is_minor: Any = heads[graph.before, graph.dim] != 1
-    prices: Any = graph.start + size[graph.before] * (graph.byte + is_minor * (graph.minor_byte - graph.byte))
-    ends = np.array(list(graph.ends.values()), np.intp)
-    if not is_even:
-        return _shortest(graph, prices, ends)[:, ends]
-    own: Any = size[ends]
-    table: Any = np.full((len(ends), len(ends)), np.inf)
-    lengths: Any = np.diff(np.append(graph.firsts, len(graph.before)))  # of the runs of edges that lead to one state
-    for most in sorted({*own.tolist()}):
-        inside: Any = np.flatnonzero(own <= most)
-        fits: Any = np.repeat(size[graph.after] <= most, lengths)
-        allowed: Any = np.where(fits, prices, np.inf)
-        between = _shortest(graph, allowed, ends[inside])[:, ends[inside]]
-        at = np.ix_(inside, inside)
-        table[at] = np.where(np.maximum(own[inside, None], own[inside]) == most, between, table[at])
-    return table
+class _Prices:
+    """What each edge of a graph costs a value of this shape."""
+
+    def __init__(self, graph: _Graph, shape: tuple[int, ...], itemsize: float, is_even: bool) -> None:
+        local: Any = -(-np.array(shape, np.int64) // graph.counts)
+        heads: Any = np.concatenate([np.ones((len(local), 1)), local.cumprod(axis=1)], axis=1)  # elements of the dims before each
+        is_minor: Any = heads[graph.before, graph.dim] != 1
+        self.graph, self.is_even = graph, is_even
+        self.ends: Any = np.array(list(graph.ends.values()), np.intp)
+        self.size: Any = local.prod(axis=1, dtype=np.float64) * itemsize
+        self.prices: Any = graph.start + self.size[graph.before] * (graph.byte + is_minor * (graph.minor_byte - graph.byte))
+
+    def table(self, kinds: Any = None) -> Any:
+        """Between all ends; or between ends of all `kinds`, each end's, the least. No walk holds a larger shard than its ends,
+        where shards are even."""
+        graph, kinds = self.graph, np.arange(len(self.ends)) if kinds is None else kinds
+        if not self.is_even:
+            return self._between(self.prices, self.ends, kinds)
+        own: Any = np.zeros(kinds.max() + 1)
+        np.maximum.at(own, kinds, self.size[self.ends])
+        table: Any = np.full((len(own), len(own)), np.inf)
+        lengths: Any = np.diff(np.append(graph.firsts, len(graph.before)))  # of the runs of edges that lead to one state
+        for most in sorted({*own.tolist()}):
+            inside: Any = np.flatnonzero(own <= most)
+            members: Any = np.flatnonzero(own[kinds] <= most)
+            fits: Any = np.repeat(self.size[graph.after] <= most, lengths)
+            allowed: Any = np.where(fits, self.prices, np.inf)
+            between = self._between(allowed, self.ends[members], np.searchsorted(inside, kinds[members]))
+            at = np.ix_(inside, inside)
+            table[at] = np.where(np.maximum(own[inside, None], own[inside]) == most, between, table[at])
+        return table
+
+    def _between(self, prices: Any, ends: Any, kinds: Any) -> Any:
+        """By kind of ends and kind of ends, the seconds of the quickest way."""
+        seconds, order = _shortest(self.graph, prices, ends, kinds), np.argsort(kinds, kind="stable")
+        firsts = np.searchsorted(kinds[order], np.arange(kinds.max() + 1))
+        return np.minimum.reduceat(seconds[ends[order]], firsts, axis=0).T
 
 
-def _shortest(graph: _Graph, prices: Any, sources: Any) -> Any:
-    """By source and state, the seconds of the quickest way."""
-    seconds = np.full((len(graph.counts), len(sources)), np.inf)
-    seconds[sources, np.arange(len(sources))] = 0.0
+def _shortest(graph: _Graph, prices: Any, sources: Any, kinds: Any) -> Any:
+    """By state and kind, the seconds of the quickest way from any source of this kind."""
+    seconds = np.full((len(graph.counts), kinds.max() + 1), np.inf)
+    seconds[sources, kinds] = 0.0
     while True:
         reached = np.minimum.reduceat(seconds[graph.before] + prices[:, None], graph.firsts, axis=0)
         nearer = np.minimum(seconds[graph.after], reached)
         if np.array_equal(nearer, seconds[graph.after]):
-            return seconds.T
+            return seconds
         seconds[graph.after] = nearer

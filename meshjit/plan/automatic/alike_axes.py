@@ -22,7 +22,6 @@ from meshjit.core.program import Eqn, Var
 from meshjit.core.rules import reading_of
 from meshjit.core.types import TensorType
 from meshjit.plan.assign import consistent, stays_whole
-from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.domain import Plans
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.problem import Table
@@ -164,7 +163,7 @@ class AlikeFloors(Floors):
         dims = long_dims(type.shape)
         key = tuple([type.shape[d] for d in dims]), type.dtype.itemsize
         if key not in self.least:
-            self.least[key] = self._least(*key)
+            self.least[key] = self.distances.least(*key, kind_of=lambda placement: self._counts(key[0], placement))
         known = self.least[key]
         if known is None:
             return None
@@ -175,17 +174,6 @@ class AlikeFloors(Floors):
     def _uneven(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement], distances: Table) -> Table:
         """The shortest of several ways may bring less than a device lacks where it ends."""
         return np.maximum(self.by_elements(type, homes, others), distances)
-
-    def _least(self, shape: Sequence[int], itemsize: int) -> tuple[Mapping[Placement, int], Table] | None:
-        every = self.distances.every(shape, itemsize)
-        if every is None:
-            return None
-        ends, table = every
-        classes = ByChoice(self._counts(shape, placement) for placement in ends)
-        order = np.argsort(classes.at, kind="stable")
-        firsts = np.searchsorted(classes.at[order], np.arange(len(classes.different)))
-        table = np.minimum.reduceat(np.minimum.reduceat(table[np.ix_(order, order)], firsts, axis=0), firsts, axis=1)
-        return {p: n for n, p in enumerate(classes.different)}, table
 
     def _counts(self, shape: Sequence[int], placement: Placement) -> Placement:
         """The same for placements of the same counts, axes that leave devices idle aside; of the long dims."""
