@@ -244,8 +244,10 @@ class _Prices:
 
     def _between(self, prices: Any, ends: Any, kinds: Any) -> Any:
         """By kind of ends and kind of ends, the seconds of the quickest way."""
-        seconds, order = _shortest(self.graph, prices, ends, kinds), np.argsort(kinds, kind="stable")
-        firsts = np.searchsorted(kinds[order], np.arange(kinds.max() + 1))
+        seconds = _shortest(self.graph, prices, ends, kinds)
+        order: Any = np.argsort(kinds, kind="stable")
+        own: Any = kinds[order]
+        firsts: Any = np.searchsorted(own, np.arange(own[-1] + 1))
         return np.minimum.reduceat(seconds[ends[order]], firsts, axis=0).T
 
 

@@ -17,7 +17,7 @@ from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType
 from meshjit.plan.automatic import floors, limits, prove, regroup, small, solve
 from meshjit.plan.automatic.alike_axes import Counts
-from meshjit.plan.automatic.eliminate import TooWide
+from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import NEVER, PriceList
@@ -519,3 +519,17 @@ def test_what_is_supposed_is_found_or_refuted(monkeypatch: pytest.MonkeyPatch, m
         search.conclude()
         assert search.is_complete and search.quickest == pytest.approx(least) and search.bound <= least * EQUAL
     assert {was_found for was_found, _ in outcomes} == {True, False} and (False, True) in outcomes
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 2)], ids=str)
+def test_a_proof_is_over_once_the_cheapest_assignment_has_exact_prices(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
+    """Further rounds would say the same. Before, the prices of all that may be chosen were made exact, or none were, and rounds
+    went on in vain."""
+    draft, least, _ = exact(program(2), AbstractMesh(shape, ("x", "y")[: len(shape)], abstract_device=CHIP))
+    monkeypatch.setattr(prove, "SLOW", math.inf)
+    model = Model(draft.program, draft.flat, draft.machine, draft.annotations, {}, bounds=PriceList(draft.machine))
+    proof = Proof(model, 1.1 * least, None, 1e10)
+    proof.run()
+    assert proof.is_exact and not proof.is_closed and proof.rounds < 8
+    elimination = Elimination(proof.left.problem())
+    assert proof.bound == pytest.approx(elimination.least) and 0.9 * least < proof.bound <= least * EQUAL

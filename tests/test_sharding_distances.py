@@ -71,6 +71,29 @@ def test_no_walk_takes_less_where_more_devices_start_later(shape: tuple[int, ...
             assert least[i, j] <= plan_reshard(shape, 4, source, target, mesh, topology).seconds * EQUAL, (source, target)
 
 
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("times", [(8, 4), (1, 0), (0, 1, 2)], ids=str)
+def test_kinds_of_placements_are_as_near_as_the_nearest_of_them(mesh: AbstractMesh, times: tuple[int, ...]) -> None:
+    """Kinds by how many devices share the dims, whichever these are."""
+    devices, topology = mesh.device_count, target_of(mesh).topology
+    shape = tuple([n * devices if n else devices // 2 + 3 for n in times])
+
+    def shared(placement: Placement) -> tuple[object, ...]:
+        return *sorted(mesh.axes_size(axes) for axes in placement.dims), bool(placement.partial)
+
+    distances = Distances(mesh, topology)
+    single, kinds = distances.every(shape, 4.0), distances.least(shape, 4.0, shared)
+    if single is None:
+        assert kinds is None
+        return
+    assert kinds is not None
+    (ends, table), (numbers, least) = single, kinds
+    members = {kind: [n for p, n in ends.items() if shared(p) == kind] for kind in numbers}
+    assert len(least) == len(numbers) < len(table)
+    for a, b in itertools.product(numbers, numbers):
+        assert least[numbers[a], numbers[b]] == pytest.approx(table[np.ix_(members[a], members[b])].min())
+
+
 def test_dims_of_one_element_are_nothing() -> None:
     mesh = MESHES[0]
     distances = Distances(mesh, target_of(mesh).topology)

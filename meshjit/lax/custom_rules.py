@@ -250,7 +250,8 @@ def arrays_in(values: Iterable[Any]) -> Iterator[Any]:
             waiting += _parts(value)
 
 
-_PLAIN = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, type, type(inspect), Attached, Trace)
+# A Program is closed: what rules in it reach are the operands of their equations.
+_PLAIN = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, type, type(inspect), Attached, Trace, Program)
 
 
 def _parts(value: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from meshjit.numpy.promote import (
     shape_of,
     value,
 )
-from meshjit.trace import bind, line_of, user_source
+from meshjit.trace import Tracer, bind, line_of, user_source
 
 
 def _function(name: str, op: str, *, inexact: bool = False) -> Callable[..., Any]:
@@ -190,10 +191,11 @@ def divmod(x: Any, y: Any) -> tuple[Any, Any]:  # noqa: A001
 
 
 def power(x: Any, y: Any) -> Any:
-    """`x ** y`; a Python integer exponent is repeated multiplication, exact for integers.
+    """`x ** y`; one integer exponent whose value is known is repeated multiplication, exact for integers, in the dtype of `x`.
 
-    TypeError for an integer to a negative Python power: the result would not be an integer."""
-    if isinstance(y, int) and not isinstance(y, bool):
+    TypeError for an integer to a negative power that is known: the result would not be an integer."""
+    y = _known_integer(y)
+    if isinstance(y, int):
         operand, type, weak = value(x)
         if y < 0 and not is_inexact(type.dtype):
             raise TypeError(
@@ -205,6 +207,16 @@ def power(x: Any, y: Any) -> Any:
         return bind(ops("integer_pow"), operand, exponent=y, weak_type=weak)
     dtype = dtype_of(promoted(x, y)[0][0])
     return apply("power", x, y) if is_inexact(dtype) else _integer_power(*_numbers(x, y))
+
+
+def _known_integer(y: Any) -> Any:
+    """As a Python integer, if it is one integer and no tracer."""
+    if isinstance(y, Tracer):
+        return y
+    try:
+        return operator.index(y)
+    except TypeError:
+        return y
 
 
 pow = power  # noqa: A001

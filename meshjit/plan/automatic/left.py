@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -163,13 +163,37 @@ class Left:
         for number in first:
             self.prices.sharpen(number)
         changed = self._sharpen_together(sorted(pairs)[: most - len(first)])
+        self._reprice_those(first, changed)
+        return len(first) + len(changed)
+
+    def sharpen_those_of(self, choices: Sequence[int]) -> int:
+        """Exact prices of one assignment; how many were bounds."""
+        numbers, pairs = set[int](), list[tuple[float, Scope, int, int]]()
+        for scope, terms in self.terms.items():
+            at = tuple([choices[v] for v in scope])
+            for n, term in enumerate(terms):
+                if term.others is not None and term.others[at] != FREE:
+                    pairs.append((0.0, scope, n, int(np.ravel_multi_index(at, term.numbers.shape))))
+                elif not self.prices.is_exact[term.numbers[at]]:
+                    numbers.add(int(term.numbers[at]))
+        for number in sorted(numbers):
+            self.prices.sharpen(number)
+        self._reprice_those(sorted(numbers), self._sharpen_together(pairs))
+        return len(numbers) + len(pairs)
+
+    @property
+    def are_told_apart(self) -> bool:
+        """Whether all sets of placements are."""
+        return all(sets.number in self.refined for sets in self.model.tables.sets)
+
+    def _reprice_those(self, numbers: Sequence[int], changed: Collection[Scope]) -> None:
+        """The tables that have any of these prices, and those that changed."""
         self.seconds = self.prices.array()
         flags = np.zeros(len(self.seconds), bool)
-        flags[first] = True
+        flags[numbers] = True
         for scope, terms in self.terms.items():
             if scope in changed or any(_has(term, flags) for term in terms):
                 self._reprice(scope)
-        return len(first) + len(changed)
 
     def inexact(self, excess: Excess, parts: Parts, slack: float) -> int:
         """How many prices of entries with so much excess are bounds."""

@@ -45,6 +45,7 @@ SLOW_TIMES: Final = 8  # as many, where the bound rises slowly
 IDLE: Final = 3  # rounds without a gain, and without a price to be found, after which messages are given up
 STALLED: Final = 2  # rounds without a gain after which sets of placements are grouped anew
 IN_VAIN: Final = 10  # rounds without a gain, a refinement, a better plan or shorter tables, after which they are given up, too
+FEW_IN_VAIN: Final = 3  # where an elimination was, whose cheapest assignment has exact prices
 SHORTER: Final = 0.99  # of the entries of tables
 SLOW: Final = 0.1  # of that distance: where a round raises the bound by less, a plan is supposed that takes
 SUPPOSED: Final = 1 / 8  # of it more than the bound at most; twice as much once there is none, half where that cannot be told,
@@ -54,7 +55,7 @@ SUPPOSED_GAIN: Final = 0.02  # a round without gain meanwhile
 SUPPOSED_EFFORT: Final = 1 / 4  # with so much of the effort that is left
 GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
 QUICK: Final = 1 << 21  # entries of a table of the elimination of what is left, while decisions are kept for last
-LARGEST: Final = 1 << 23  # of one without an order
+LARGEST: Final = 1 << 26  # that are gone through in one without
 NARROW: Final = 1 << 15  # of one around an assignment
 WIDENED: Final = 5  # times twice as large, where rounds are in vain
 MIDDLING: Final = 1 << 17  # of one among choices with little excess
@@ -95,6 +96,8 @@ class Proof:
         self.supposed = SUPPOSED if attempt is not None else 1.0  # of the distance to the best plan; 1 is no supposition
         self.gain = GAIN
         self.is_watched = True
+        self.is_exact = False  # whether the cheapest assignment has exact prices; tables say no more
+        self.is_through = False  # once sets of placements are told apart, too
 
     @property
     def is_closed(self) -> bool:
@@ -116,7 +119,13 @@ class Proof:
     def is_over(self) -> bool:
         """Whether the bound reaches the best plan or rises no more, or the effort is spent."""
         is_spent = self.effort <= 0 or time.perf_counter() > self.deadline
-        return is_spent or self.is_closed or self.idle >= IDLE or self.in_vain >= IN_VAIN
+        is_through = self.is_through and not LEAST_SUPPOSED < self.supposed < 1  # nor is anything left to be supposed
+        return is_spent or self.is_closed or is_through or self.idle >= IDLE or self.in_vain >= self.most_in_vain
+
+    @property
+    def most_in_vain(self) -> int:
+        """Rounds after which messages are given up."""
+        return FEW_IN_VAIN if self.is_exact else IN_VAIN
 
     def grant(self, effort: float) -> None:
         """So much more effort."""
@@ -148,9 +157,9 @@ class Proof:
         is_stalled = self.bound - before < self.gain * (self.upper - self.bound)
         is_slow = self.bound - before < SLOW * (self.upper - self.bound)
         count = self._sharpen(excess, parts, SLOW_TIMES if is_slow else 1)
-        if self.attempt is not None and (is_slow or self.left.size <= FEW):
+        if (is_slow or self.left.size <= FEW) and not self.is_through:
             spent = self.spent - spent
-            self._eliminate(excess, parts, spent, self._worth(self.bound - before, spent))
+            self._eliminate(excess, parts, max(spent, self._worth(self.bound - before, spent)))
         self.stalled = self.stalled + 1 if is_stalled else 0
         self.idle = self.idle + 1 if is_stalled and not count else 0
         is_refined = (self.idle == IDLE or self.stalled == STALLED) and regroup(self.left)
@@ -205,6 +214,8 @@ class Proof:
         if other.is_closed:
             self.bound = max(self.bound, aim)
             self.idle, self.in_vain = 0, 0
+        elif other.is_through:  # nothing is cheaper than what is cheapest of what it left
+            self.bound, self.is_through = max(self.bound, other.bound), True
         self.supposed = min(MOST_SUPPOSED, 2 * self.supposed) if other.is_closed else self.supposed / 2
         self.left.reprice()
 
@@ -221,7 +232,7 @@ class Proof:
         other.upper, other.supposed, other.attempt, other.is_watched, other.gain = aim, 1.0, attempt, False, SUPPOSED_GAIN
         other.effort = other.granted = SUPPOSED_EFFORT * self.effort
         other.spent = 0.0
-        other.idle, other.stalled, other.in_vain = 0, 0, 0
+        other.idle, other.stalled, other.in_vain, other.is_exact, other.is_through = 0, 0, 0, False, False
         return other, seconds
 
     def _note(self) -> None:
@@ -243,7 +254,7 @@ class Proof:
         """Plan the assignment that the messages suggest, and what elimination finds around it."""
         suggested = self.left.messages.decoded()
         self._plan(suggested, self.left.messages.cost(suggested))
-        is_last = self.in_vain == IN_VAIN - 1
+        is_last = self.in_vain == self.most_in_vain - 1
         if self.rounds % SEARCHES == 0 or is_last:
             for cost, choices in around(self.left.problem(), suggested, NARROW << min(self.in_vain, WIDENED)):
                 self._plan(choices, cost)
@@ -270,26 +281,39 @@ class Proof:
         try:
             elimination = Elimination(problem, last=numbers, largest=QUICK)
         except TooWide:
-            elimination = Elimination(problem, largest=LARGEST)
+            order = order_of(problem.sizes, problem.tables, LARGEST)
+            if order.entries > LARGEST:
+                raise
+            elimination = Elimination(problem, order=order.variables)
         for cost, choices in elimination.in_order(steps):
             yield cost, None if choices is None else self.left.of_model(choices)
 
-    def _eliminate(self, excess: Excess, parts: Parts, most: float, worth: float) -> None:
-        """Eliminate what is left, and plan the cheapest assignment. It is done at once if it goes through `most` entries at most.
-        Up to `worth` entries it is done, too, but all prices that may matter are made exact first, which counts as entries."""
-        slack, sizes = (self.upper - self.bound) * EQUAL, [len(choices) for choices in self.left.alive]
-        order = order_of(sizes, self.left.messages.pairs, max(most, worth))
-        if order.kept > KEPT:
+    def _eliminate(self, excess: Excess, parts: Parts, most: float) -> None:
+        """Eliminate what is left. Prices of the cheapest assignment are made exact where they are bounds, and it is done again,
+        until it has none; then it is planned. All prices that may matter are made exact at once where that is less work than to
+        eliminate. Up to `most` entries of tables are gone through."""
+        order = order_of([len(choices) for choices in self.left.alive], self.left.messages.pairs, most)
+        if order.kept > KEPT or order.entries > most:
             return
-        if order.entries > most:
-            if order.entries + WALK * self.left.inexact(excess, parts, slack) > worth:
-                return
+        slack = (self.upper - self.bound) * EQUAL
+        if WALK * self.left.inexact(excess, parts, slack) <= min(order.entries, most - order.entries):
             self._spend(WALK * self.left.sharpen(excess, parts, slack, EVERY))
-        self._spend(order.entries + ROUND)
-        elimination = Elimination(self.left.problem(), order=order.variables)
-        if math.isfinite(elimination.least):
-            self._plan(elimination.best(), elimination.least)
-        self.bound = max(self.bound, min(elimination.least, self.upper))
+        least = self.spent + most
+        while self.spent + order.entries <= least:
+            self._spend(order.entries + ROUND)
+            elimination = Elimination(self.left.problem(), order=order.variables)
+            self.bound = max(self.bound, min(elimination.least, self.upper))
+            if self.is_closed:
+                return
+            choices = elimination.best()
+            count = self.left.sharpen_those_of(choices)
+            self._spend(WALK * count)
+            if not count:
+                if self.attempt is not None:
+                    self._plan(choices, elimination.least)
+                self.is_exact = not self.is_closed
+                self.is_through = self.is_exact and not regroup(self.left) and self.left.are_told_apart
+                return
 
     def suggested(self) -> Iterator[list[int]]:
         """Assignments that are likely to be good, by number of the decision."""
