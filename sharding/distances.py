@@ -246,8 +246,7 @@ class _Prices:
         """By kind of ends and kind of ends, the seconds of the quickest way."""
         seconds = _shortest(self.graph, prices, ends, kinds)
         order: Any = np.argsort(kinds, kind="stable")
-        own: Any = kinds[order]
-        firsts: Any = np.searchsorted(own, np.arange(own[-1] + 1))
+        _, firsts = np.unique(np.array(kinds[order], np.intp), return_index=True)
         return np.minimum.reduceat(seconds[ends[order]], firsts, axis=0).T
 
 

@@ -207,6 +207,20 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         """Devices of this process: those whose process_index is their client's; all of them if they have no client."""
         return [device for device in self.flat_devices if is_addressable(device)]
 
+    @property
+    def local_mesh(self) -> Mesh:
+        """The block of the mesh that has the devices of this process (`jax.sharding.Mesh.local_mesh`). ValueError where the
+        smallest block around them has others, too."""
+        local = np.array([is_addressable(device) for device in self.flat_devices]).reshape(self.devices.shape)
+        places = [np.flatnonzero(local.any(tuple(i for i in range(local.ndim) if i != dim))) for dim in range(local.ndim)]
+        block = tuple([slice(int(at[0]), int(at[-1]) + 1) if at.size else slice(0) for at in places])
+        if not local.any() or not local[block].all():
+            raise ValueError(
+                f"local_mesh: the {int(local.sum())} devices of this process are no block of the mesh, of axes {self.shape}\n"
+                "  fix: a mesh in which they stand together, as make_mesh has them; local_devices lists them"
+            )
+        return Mesh(self.devices[block], self.axis_names, self.axis_types)
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True

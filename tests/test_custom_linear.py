@@ -323,3 +323,39 @@ def test_zeros_of_a_tree_of_values() -> None:
     assert zeros["a"].tolist() == [0.0, 0.0] and zeros["b"][0].dtype == mj.float0 and zeros["b"][1] is None
     symbolic = mj.custom_derivatives.zero_from_primal([mnp.ones(2)], symbolic_zeros=True)
     assert symbolic[0].shape == (2,)
+
+
+@pytest.mark.parametrize("has_aux", [False, True])
+def test_solvers_with_rules_of_their_own_inside_of_a_solver(has_aux: bool) -> None:
+    """The rules of what is traced inside were searched for values that the outer one closes over, and its derivative refused."""
+    from meshjit.scipy.sparse.linalg import cg, gmres
+
+    right = np.array([1.0, 2.0, 3.0], np.float32)
+    matrix = np.eye(3, dtype=np.float32) * 3 + 0.1
+    expected = -np.outer(np.linalg.solve(matrix, np.ones(3)), np.linalg.solve(matrix, right))
+
+    def by(method: Callable[..., Any]) -> Callable[[Any], Any]:
+        def inner(map_: Any, b: Any) -> Any:
+            x = method(map_, b)[0]
+            return (x, b) if has_aux else x
+
+        def solution(m: Any) -> Any:
+            x = lax.custom_linear_solve(lambda v: m @ v, right, inner, inner, symmetric=method is cg, has_aux=has_aux)
+            return mnp.sum(x[0] if has_aux else x)
+
+        return solution
+
+    def rooted(m: Any) -> Any:
+        def inner(map_: Any, b: Any) -> Any:
+            def newton(f: Any, x: Any) -> Any:
+                return x - cg(lambda v: mj.jvp(f, (x,), (v,))[1], f(x))[0]
+
+            return lax.custom_root(lambda x: map_(x) - b, mnp.zeros(3), newton, lambda g, y: cg(g, y)[0])
+
+        return mnp.sum(lax.custom_linear_solve(lambda v: m @ v, right, inner, symmetric=True))
+
+    for solution in (by(cg), by(gmres), *(() if has_aux else (rooted,))):
+        close(mj.grad(solution)(matrix), expected, rtol=1e-4)
+        close(mj.jit(mj.grad(solution))(matrix), expected, rtol=1e-4)
+        close(mj.jvp(solution, (matrix,), (matrix,))[1], (expected * matrix).sum(), rtol=1e-4)
+        close(mj.vmap(mj.grad(solution))(np.stack([matrix, 2 * matrix])), np.stack([expected, expected / 4]), rtol=1e-4)

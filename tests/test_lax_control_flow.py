@@ -471,3 +471,21 @@ def test_refs_and_placements_go_through_branches_that_leave_them_as_they_are():
         assert float(mj.jit(write)(p, np.float32(5))) == 5 and float(ref[0]) == first
     gradient = mj.grad(lambda x, p: mj.lax.cond(p, lambda x, y: (x, y * x), lambda x, y: (x, y), x, np.float32(3))[0] ** 2)
     assert float(gradient(np.float32(4), True)) == 8
+
+
+def test_loops_in_python_hand_on_arrays() -> None:
+    """Python's number came back, which has no dtype."""
+    with mj.disable_jit():
+        for start, end in ((0, 3), (5, 5)):
+            value = lax.while_loop(lambda c: c < 3, lambda c: c + 1, start)
+            assert (int(value), value.dtype, value.weak_type) == (end, np.int32, True)
+        count, ones = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1]), (0, np.ones(2, np.float32)))
+        assert count.dtype == np.int32 and ones.tolist() == [1, 1] and isinstance(ones, mj.Array)
+
+
+def test_best_elements_come_in_a_list() -> None:
+    """As in JAX, which matters to branches."""
+    x = np.arange(4, dtype=np.float32)
+    best = lax.cond(True, lambda x: lax.top_k(x, 2), lambda x: [x[:2], mnp.array([0, 1], np.int32)], x)
+    assert [v.tolist() for v in best] == [[3, 2], [3, 2]]
+    assert all(isinstance(f(x, 2), list) for f in (lax.top_k, lax.approx_max_k, lax.approx_min_k))

@@ -306,3 +306,34 @@ def test_strict_updates_and_promoted_types():
             mnp.promote_types("float32", "int32")
         assert x.at[0].set(1)[0] == x.at[0].set(x[1])[0] == 1 and mnp.promote_types("float32", "float32") == np.float32
     assert x.at[0].set(i[1])[0] == 1 and mnp.promote_types("float32", "int32") == np.float32
+
+
+@pytest.mark.device
+@pytest.mark.parametrize(
+    ("base", "exponent", "dtype", "weak", "expected"),
+    [
+        (2, np.int8(10), "int32", True, 1024),  # was an int8 of 0
+        (3, np.uint8(6), "int32", True, 729),
+        (np.uint8(20), np.int8(2), "uint8", False, 144),
+        (np.array([2, 3], np.int8), np.int32(2), "int8", False, [4, 9]),
+        (np.int8(3), np.uint32(2), "int8", False, 9),
+        (True, np.int8(3), "int32", False, 1),
+        (np.float16(3), np.int32(2), "float16", False, 9),
+        (2.0, np.int8(-1), "float32", True, 0.5),
+    ],
+    ids=str,
+)
+def test_one_integer_exponent_that_is_known_leaves_the_dtype(base: object, exponent: object, dtype: str, weak: bool, expected: object) -> None:
+    known = mnp.asarray(exponent)
+    for power in (mnp.power(base, known), mnp.power(base, exponent)):
+        assert (power.dtype, power.weak_type, power.tolist()) == (dtype, weak, expected)
+    with pytest.raises(TypeError, match="integers .* cannot be raised to the negative power -1"):
+        mnp.power(2, mnp.asarray(-1, np.int8))
+    traced = mj.jit(lambda x, y: x**y)(np.array([2, 3], np.int8), known)  # promotes both
+    assert traced.dtype == mnp.promote_types(np.int8, known.dtype)
+
+
+def test_what_replaces_nan_is_not_weak() -> None:
+    for x in (2.0, float("nan"), mnp.asarray(2.0)):
+        assert not mnp.nan_to_num(x).weak_type
+    assert mnp.nan_to_num(3).weak_type

@@ -179,3 +179,15 @@ def test_the_room_imports_no_jaxlib() -> None:
     code = "import sharding, sys; print(sorted({'jax', 'jaxlib', 'meshjit', 'launch'} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_the_block_of_this_process() -> None:
+    here = Client(1)
+    grid = np.array([Device(i, process_index=i % 4 // 2, client=here) for i in range(8)], object).reshape(2, 4)
+    mesh = Mesh(grid, ("x", "y"), axis_types=(AxisType.Auto, AxisType.Explicit))
+    local = mesh.local_mesh
+    assert local.device_ids.tolist() == [[2, 3], [6, 7]] and local.axis_names == ("x", "y") and local.axis_types == mesh.axis_types
+    alone = Mesh(devices(4, 2), ("x", "y"))
+    assert alone.local_mesh is alone
+    with pytest.raises(ValueError, match="4 devices of this process are no block of the mesh, of axes .*\n  fix: a mesh in which"):
+        _ = Mesh(grid[:, [2, 0, 3, 1]], ("x", "y")).local_mesh

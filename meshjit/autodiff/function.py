@@ -234,6 +234,12 @@ def check_function(fun: Any, what: str) -> None:
         raise TypeError(f"{what} needs a function, was given {type(fun).__name__}: {fun!r}")
 
 
+def no_reduce_axes(reduce_axes: Any, what: str) -> None:
+    """JAX keeps the argument, and takes no axes any more."""
+    if reduce_axes:
+        raise NotImplementedError(f"reduce_axes argument to {what} is deprecated")
+
+
 def operands_of(leaves: Sequence[Any], arguments: Sequence[Argument]) -> list[Any]:
     return [as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)]
 

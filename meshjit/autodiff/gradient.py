@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.tracebacks import boundary
-from meshjit.autodiff.function import Call, Function, call_of, check_function, gradients, run
+from meshjit.autodiff.function import Call, Function, call_of, check_function, gradients, no_reduce_axes, run
 from meshjit.core.types import is_inexact
 from meshjit.trace import line_of, user_source
 from meshjit.trace.names import function_name, wraps
@@ -16,18 +16,21 @@ from meshjit.transform.transpose import gradient
 
 
 def grad(
-    fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
-) -> Function:
+    fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Function:  # fmt: skip
     """The gradient of a scalar function with respect to the positional arguments `argnums` (`jax.grad`).
 
     Args:
       fun: returns a real floating number, or (number, aux) with has_aux; with holomorphic a complex one.
       argnums: an int, or several for a tuple of gradients; negative ones count from the end.
       allow_int: integer arguments get zeros of dtype float0 instead of an error.
+      reduce_axes: JAX's from before, no axes; NotImplementedError for any.
 
     Returns: a function with fun's arguments that gives the gradient, a tree like the argument; with has_aux
     (gradient, aux). The gradient of a real function of complex x + iy is dx - i dy, as in JAX.
     """
+    no_reduce_axes(reduce_axes, "grad")
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @boundary
@@ -40,10 +43,12 @@ def grad(
 
 
 def value_and_grad(
-    fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
-) -> Function:
+    fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Function:  # fmt: skip
     """(value, gradient) at once (`jax.value_and_grad`); ((value, aux), gradient) with has_aux. Arguments as for grad."""
     check_function(fun, "grad")
+    no_reduce_axes(reduce_axes, "value_and_grad")
 
     @boundary
     @wraps(fun)

@@ -17,6 +17,7 @@ from meshjit.autodiff.function import (
     call_of,
     check_function,
     gradients,
+    no_reduce_axes,
     run,
 )
 from meshjit.autodiff.gradient import positions_of
@@ -143,12 +144,14 @@ class _Tangents:
 
 
 @boundary
-def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
+def vjp(fun: Function, *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
     """(value, function from cotangents of the value to a tuple of those of the primals) (`jax.vjp`).
 
     The function may be called often; integer primals get zeros of dtype float0. With has_aux fun returns (value, aux)
     and (value, function, aux) is given. The function is a `VJP`, a tree: it may leave jit, and be an argument of another.
+    reduce_axes: JAX's from before, no axes; NotImplementedError for any.
     """
+    no_reduce_axes(reduce_axes, "vjp")
     return pulled_back(call_of(fun, primals, {}, "vjp", has_aux=has_aux))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp
-from meshjit.core.promotion import promote
+from meshjit.core.promotion import is_python_number, promote
 from meshjit.core.types import TensorType
 from meshjit.errors import ConcretizationTypeError
 from meshjit.lax.carries import fixed_carry
@@ -227,9 +227,15 @@ def _check_condition(cond: Traced) -> None:
 
 
 def _while_in_python(cond_fun: Function, body_fun: Function, value: Any) -> Any:
+    value = _as_arrays(value)
     while bool(cond_fun(value)):
-        value = body_fun(value)
+        value = _as_arrays(body_fun(value))
     return value
+
+
+def _as_arrays(value: Any) -> Any:
+    """As a loop that is traced hands values on: Python's numbers and NumPy's arrays are arrays."""
+    return tree.map(lambda x: lifted(x) if is_python_number(x) or isinstance(x, np.ndarray | np.generic) else x, value)
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unroll: int | bool | None = None) -> Any:

@@ -265,7 +265,7 @@ def approx_max_k(
     recall_target: float = 0.95,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple[Any, Any]:
+) -> list[Any]:
     """`jax.lax.approx_max_k`, exact: the k largest along a dim and their places, whatever `recall_target` asks for.
 
     ValueError for aggregate_to_topk=False, whose result has as many candidates as the machine finds handy.
@@ -290,10 +290,10 @@ def approx_min_k(
     recall_target: float = 0.95,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple[Any, Any]:
+) -> list[Any]:
     """`jax.lax.approx_min_k`, exact: the k smallest along a dim, smallest first, and their places; see approx_max_k."""
     options = recall_target, reduction_input_size_override, aggregate_to_topk
     operand = asarray(operand)
     turned = elementwise.neg(operand) if is_float(dtype_of(operand)) else operand  # which approx_max_k refuses
     values, places = approx_max_k(turned, k, reduction_dimension, *options)
-    return elementwise.neg(values), places
+    return [elementwise.neg(values), places]

@@ -222,10 +222,11 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         return x
     if dtype_of(x).kind == "c":
         return bind(ops("complex"), *(nan_to_num(part, True, nan, posinf, neginf) for part in (real(x), imag(x))))
-    info = ml_dtypes.finfo(dtype_of(x))
-    x = where(isnan(x), nan, x)
-    x = where(equal(x, np.inf), float(info.max) if posinf is None else posinf, x)
-    return where(equal(x, -np.inf), float(info.min) if neginf is None else neginf, x)
+    dtype = dtype_of(x)
+    info = ml_dtypes.finfo(dtype)
+    x = where(isnan(x), cast(nan, dtype), x)
+    x = where(equal(x, np.inf), cast(float(info.max) if posinf is None else posinf, dtype), x)
+    return where(equal(x, -np.inf), cast(float(info.min) if neginf is None else neginf, dtype), x)
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:

@@ -114,8 +114,8 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
     return argsort(a, axis)
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
-    """The k largest elements along `axis`, largest first, and their places (i32). Source: jax.lax.top_k.
+def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
+    """The k largest elements along `axis`, largest first, and their places (i32), in a list. Source: jax.lax.top_k.
 
     Of equal elements the first place comes first. Order is IEEE 754's total order: NaN before infinity, 0.0 before -0.0,
     and a NaN with a minus sign last of all. Along a sharded dim only the best k of every shard are sent.
@@ -125,7 +125,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
     if not 0 <= k <= shape_of(operand)[dim]:
         raise ValueError(f"top_k: k is {k}, the dim has extent {shape_of(operand)[dim]}\n  at {line_of(user_source())}")
     values, places = bind(ops("top_k"), moveaxis(operand, dim, -1), k=int(k))
-    return moveaxis(values, -1, dim), moveaxis(places, -1, dim)
+    return [moveaxis(values, -1, dim), moveaxis(places, -1, dim)]
 
 
 # -- searching

@@ -11,7 +11,7 @@ from tests.tools.jax_names import Known, compared
 # Parameters of JAX's that ours do not have, by reason: "module.name parameter ..." each. `*` is every name that has the parameter.
 LACKING: dict[str, list[str]] = {
     "withdrawn by JAX, or tools of its own": [
-        "jax.grad reduce_axes", "jax.value_and_grad reduce_axes", "jax.vjp reduce_axes", "jax.vmap sum_match",
+        "jax.vmap sum_match",
         "jax.core.eval_jaxpr propagate_source_info", "jax.experimental.topologies.make_mesh contiguous_submeshes",
         "jax.profiler.start_server requires_backend",
     ],  # fmt: skip

@@ -10,8 +10,9 @@ The Model's tables begin with lower bounds of prices (`floors.py`), so it costs 
   (`regroup.py`).
 
 In the end the bound reaches the best plan, or the few choices that are left are gone through in the order of their cost.
-Where messages raise the bound slowly, and the variables that are left have few choices together, all prices that matter are
-made exact, and an elimination says what is least. It goes through as many entries as further rounds would.
+Where messages raise the bound slowly, and the variables that are left have few choices together, an elimination says what is
+least. Prices of that assignment are made exact, and it is done again, until they are: then tables say no more. It goes through
+as many entries as further rounds would.
 Effort is counted, not measured, so it ends at the same place every time.
 """
 
