@@ -191,7 +191,7 @@ def divmod(x: Any, y: Any) -> tuple[Any, Any]:  # noqa: A001
 
 
 def power(x: Any, y: Any) -> Any:
-    """`x ** y`; one integer exponent whose value is known is repeated multiplication, exact for integers, in the dtype of `x`.
+    """`x ** y`. One integer `y` whose value is known multiplies repeatedly in the dtype of `x`, exactly for integers.
 
     TypeError for an integer to a negative power that is known: the result would not be an integer."""
     y = _known_integer(y)

@@ -10,9 +10,9 @@ The Model's tables begin with lower bounds of prices (`floors.py`), so it costs 
   (`regroup.py`).
 
 In the end the bound reaches the best plan, or the few choices that are left are gone through in the order of their cost.
-Where messages raise the bound slowly, and the variables that are left have few choices together, an elimination says what is
-least. Prices of that assignment are made exact, and it is done again, until they are: then tables say no more. It goes through
-as many entries as further rounds would.
+Where messages raise the bound slowly, and the variables that are left have few choices together, an elimination says which
+assignment is cheapest. Its prices are made exact, and what is left is eliminated again, until the cheapest has exact prices: then
+tables say no more. Eliminations go through as many entries as further rounds would.
 Effort is counted, not measured, so it ends at the same place every time.
 """
 
@@ -46,7 +46,7 @@ SLOW_TIMES: Final = 8  # as many, where the bound rises slowly
 IDLE: Final = 3  # rounds without a gain, and without a price to be found, after which messages are given up
 STALLED: Final = 2  # rounds without a gain after which sets of placements are grouped anew
 IN_VAIN: Final = 10  # rounds without a gain, a refinement, a better plan or shorter tables, after which they are given up, too
-FEW_IN_VAIN: Final = 3  # where an elimination was, whose cheapest assignment has exact prices
+FEW_IN_VAIN: Final = 3  # likewise, once the cheapest assignment of an elimination has exact prices
 SHORTER: Final = 0.99  # of the entries of tables
 SLOW: Final = 0.1  # of that distance: where a round raises the bound by less, a plan is supposed that takes
 SUPPOSED: Final = 1 / 8  # of it more than the bound at most; twice as much once there is none, half where that cannot be told,
@@ -56,7 +56,7 @@ SUPPOSED_GAIN: Final = 0.02  # a round without gain meanwhile
 SUPPOSED_EFFORT: Final = 1 / 4  # with so much of the effort that is left
 GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
 QUICK: Final = 1 << 21  # entries of a table of the elimination of what is left, while decisions are kept for last
-LARGEST: Final = 1 << 26  # that are gone through in one without
+LARGEST: Final = 1 << 26  # of all tables of one that keeps nothing for last
 NARROW: Final = 1 << 15  # of one around an assignment
 WIDENED: Final = 5  # times twice as large, where rounds are in vain
 MIDDLING: Final = 1 << 17  # of one among choices with little excess
@@ -97,8 +97,8 @@ class Proof:
         self.supposed = SUPPOSED if attempt is not None else 1.0  # of the distance to the best plan; 1 is no supposition
         self.gain = GAIN
         self.is_watched = True
-        self.is_exact = False  # whether the cheapest assignment has exact prices; tables say no more
-        self.is_through = False  # once sets of placements are told apart, too
+        self.is_exact = False  # whether the cheapest assignment of an elimination has exact prices: tables say no more then
+        self.is_through = False  # whether that is final: sets of placements are told apart as well
 
     @property
     def is_closed(self) -> bool:
@@ -215,7 +215,7 @@ class Proof:
         if other.is_closed:
             self.bound = max(self.bound, aim)
             self.idle, self.in_vain = 0, 0
-        elif other.is_through:  # nothing is cheaper than what is cheapest of what it left
+        elif other.is_through:  # all that it left out takes longer than the cheapest assignment that it has
             self.bound, self.is_through = max(self.bound, other.bound), True
         self.supposed = min(MOST_SUPPOSED, 2 * self.supposed) if other.is_closed else self.supposed / 2
         self.left.reprice()
@@ -290,17 +290,17 @@ class Proof:
             yield cost, None if choices is None else self.left.of_model(choices)
 
     def _eliminate(self, excess: Excess, parts: Parts, most: float) -> None:
-        """Eliminate what is left. Prices of the cheapest assignment are made exact where they are bounds, and it is done again,
-        until it has none; then it is planned. All prices that may matter are made exact at once where that is less work than to
-        eliminate. Up to `most` entries of tables are gone through."""
+        """Eliminate what is left, again and again: each time, those prices of the cheapest assignment that are bounds are made
+        exact. An assignment without bounds is planned, and ends it; so do `most` entries of tables. All prices that may matter
+        are made exact first where that is less work than one elimination."""
         order = order_of([len(choices) for choices in self.left.alive], self.left.messages.pairs, most)
         if order.kept > KEPT or order.entries > most:
             return
         slack = (self.upper - self.bound) * EQUAL
         if WALK * self.left.inexact(excess, parts, slack) <= min(order.entries, most - order.entries):
             self._spend(WALK * self.left.sharpen(excess, parts, slack, EVERY))
-        least = self.spent + most
-        while self.spent + order.entries <= least:
+        end = self.spent + most
+        while self.spent + order.entries <= end:
             self._spend(order.entries + ROUND)
             elimination = Elimination(self.left.problem(), order=order.variables)
             self.bound = max(self.bound, min(elimination.least, self.upper))
