@@ -12,7 +12,7 @@ from meshjit.core.types import SMALL_INTEGERS, bits_of, is_inexact, kind_of
 from meshjit.lax.accuracy import AccuracyMode, Tolerance, accurate
 from meshjit.lax.operands import require_alike, strict
 from meshjit.lax.regions import apply as apply_equation
-from meshjit.numpy import elementwise, ufuncs
+from meshjit.numpy import division, elementwise, powers, ufuncs
 from meshjit.numpy.bits import bitcast_convert_type
 from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, lifted, ops, shape_of, weak_of
 from meshjit.trace import argument_of, bind, line_of, user_source
@@ -27,7 +27,7 @@ def _divide(x: Any, y: Any) -> Any:
 add, sub, _mul = (
     strict(n, "number", f) for n, f in (("add", ufuncs.add), ("sub", ufuncs.subtract), ("mul", ufuncs.multiply))
 )  # fmt: skip
-div, rem = strict("div", "number", _divide), strict("rem", "real", ufuncs.fmod)
+div, rem = strict("div", "number", _divide), strict("rem", "real", division.fmod)
 max, min = strict("max", "any", ufuncs.maximum), strict("min", "any", ufuncs.minimum)  # noqa: A001
 nextafter = strict("nextafter", "float", elementwise.nextafter)
 
@@ -58,8 +58,8 @@ def pow(x: Any, y: Any) -> Any:  # noqa: A001
     return _power_of_integers(x, y) if kind_of(dtype_of(y)) in "iub" else _power(x, y)
 
 
-_power = strict("pow", "inexact", ufuncs.power)
-_power_of_integers = strict("pow", "inexact", ufuncs.power, alike=False)
+_power = strict("pow", "inexact", powers.power)
+_power_of_integers = strict("pow", "inexact", powers.power, alike=False)
 
 
 def _of_a_and_x(op: str) -> Callable[..., Any]:
@@ -81,7 +81,7 @@ _random_gamma_grad = strict("random_gamma_grad", "float", _of_a_and_x("random_ga
 
 neg, sign, square, abs = (  # noqa: A001
     strict(n, k, f)
-    for n, k, f in (("neg", "number", ufuncs.negative), ("sign", "number", ufuncs.sign_of), ("square", "number", ufuncs.square),
+    for n, k, f in (("neg", "number", ufuncs.negative), ("sign", "number", ufuncs.sign_of), ("square", "number", powers.square),
                     ("abs", "signed", ufuncs.absolute))
 )  # fmt: skip
 exp, expm1, log, log1p, sin, cos, tan, tanh, sqrt = (
@@ -179,7 +179,7 @@ def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZER
 
 def integer_pow(x: Any, y: int) -> Any:
     """x ** y of a Python integer y, by repeated multiplication."""
-    return ufuncs.power(x, int(y))
+    return powers.power(x, int(y))
 
 
 def _complex(x: Any, y: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from meshjit.lax.operands import require_alike
-from meshjit.numpy import ufuncs
+from meshjit.numpy import division, ufuncs
 from meshjit.numpy.indexing import mode_word
 from meshjit.numpy.promote import asarray, ops, shape_of
 from meshjit.numpy.shaping import moveaxis
@@ -123,6 +123,6 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
     """The slices of src at these places of `axes`, one after another: idxs has a vector per axis; negative ones count from the
     end, and places beyond it from the start again."""
     shape = shape_of(src)
-    places = [ufuncs.remainder(asarray(i), shape[d]) for i, d in zip(idxs, axes, strict=True)]
+    places = [division.remainder(asarray(i), shape[d]) for i, d in zip(idxs, axes, strict=True)]
     front = moveaxis(src, tuple(axes), tuple(range(len(axes))))
     return asarray(front)[tuple(places)]

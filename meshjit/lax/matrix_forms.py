@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.core.types import is_inexact
 from meshjit.lax.loops import fori_loop
-from meshjit.numpy import factoring, linalg as numpy_linalg, ufuncs
+from meshjit.numpy import factoring, linalg as numpy_linalg, powers, ufuncs
 from meshjit.numpy.creation import array, eye, iota, tril
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.promote import asarray, cast, dtype_of, shape_of
@@ -175,7 +175,7 @@ def _unitary(a: Any, is_hermitian: bool, most: int | None, eps: float | None) ->
         before, x = x, _step(x, *weights)
         x = factoring.symmetrized(x) if is_hermitian else x
     x = x * 1.5 - _product(x, _product(adjoint(x), x)) * 0.5  # Newton and Schulz, for the last digits
-    change = ufuncs.sqrt(total(ufuncs.square(ufuncs.abs(x - before)), (-2, -1)))
+    change = ufuncs.sqrt(total(powers.square(ufuncs.abs(x - before)), (-2, -1)))
     return x, len(steps), change < (4 * least) ** (1 / 3)
 
 

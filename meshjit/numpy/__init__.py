@@ -60,6 +60,7 @@ from meshjit.numpy.creation import (
     zeros_like,
 )
 from meshjit.numpy.distinct import unique
+from meshjit.numpy.division import divmod, floor_divide, fmod, mod, remainder  # noqa: A004
 from meshjit.numpy.dtypes import (
     ComplexWarning,
     bfloat16,
@@ -180,6 +181,7 @@ from meshjit.numpy.nan_functions import (
     nanvar,
 )
 from meshjit.numpy.padding import pad
+from meshjit.numpy.powers import pow, power, square  # noqa: A004
 from meshjit.numpy.promote import broadcast_shapes
 from meshjit.numpy.quantiles import median, percentile, quantile
 from meshjit.numpy.quick.names import install as _quicken
@@ -321,15 +323,12 @@ from meshjit.numpy.ufuncs import (
     cos,
     cosh,
     divide,
-    divmod,  # noqa: A004
     equal,
     exp,
     expm1,
     fabs,
     fix,
     floor,
-    floor_divide,
-    fmod,
     greater,
     greater_equal,
     imag,
@@ -348,22 +347,17 @@ from meshjit.numpy.ufuncs import (
     logical_xor,
     maximum,
     minimum,
-    mod,
     multiply,
     negative,
     not_equal,
     positive,
-    pow,  # noqa: A004
-    power,
     real,
-    remainder,
     right_shift,
     rint,
     sign,
     sin,
     sinh,
     sqrt,
-    square,
     subtract,
     tan,
     tanh,

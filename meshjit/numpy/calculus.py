@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.core.program import Builder
 from meshjit.core.types import TensorType
-from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy import division, reductions, ufuncs
 from meshjit.numpy.arguments import count_of
 from meshjit.numpy.contraction import matmul
 from meshjit.numpy.indexing import getitem, take
@@ -162,10 +162,10 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 def _periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
     """All within one period, in order, with the last point again in front of the first, and the first behind the last."""
     period = ufuncs.absolute(cast(period, dtype_of(x)))
-    order = argsort(ufuncs.remainder(xp, period))
-    xp, fp = take(ufuncs.remainder(xp, period), order, axis=0), take(fp, order, axis=0)
+    order = argsort(division.remainder(xp, period))
+    xp, fp = take(division.remainder(xp, period), order, axis=0), take(fp, order, axis=0)
     xp = concatenate([ufuncs.subtract(xp[-1:], period), xp, ufuncs.add(xp[:1], period)], 0)
-    return ufuncs.remainder(x, period), xp, concatenate([fp[-1:], fp, fp[:1]], 0)
+    return division.remainder(x, period), xp, concatenate([fp[-1:], fp, fp[:1]], 0)
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Any:
@@ -178,9 +178,9 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
     extent = shape_of(p)[axis]
     if not extent:
         return p
-    half = (ufuncs.floor_divide if dtype_of(p).kind in "iu" else ufuncs.true_divide)(period, 2)
+    half = (division.floor_divide if dtype_of(p).kind in "iu" else ufuncs.true_divide)(period, 2)
     steps = diff(p, axis=axis)
-    within = ufuncs.subtract(ufuncs.remainder(ufuncs.add(steps, half), period), half)
+    within = ufuncs.subtract(division.remainder(ufuncs.add(steps, half), period), half)
     is_rise = ufuncs.logical_and(ufuncs.equal(within, ufuncs.negative(half)), ufuncs.greater(steps, 0))
     within = ufuncs.where(is_rise, half, within)
     is_small = ufuncs.less(ufuncs.absolute(steps), ufuncs.true_divide(period, 2) if discont is None else discont)

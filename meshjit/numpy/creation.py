@@ -13,7 +13,7 @@ from meshjit.api.putting import ShapeDtypeStruct, device_put
 from meshjit.config import config
 from meshjit.core.promotion import canonical, promote
 from meshjit.core.types import TensorType, is_float
-from meshjit.numpy import ufuncs
+from meshjit.numpy import powers, ufuncs
 from meshjit.numpy.arguments import as_dtype, count_of, diagonal_number, shape_tuple
 from meshjit.numpy.elementwise import log10
 from meshjit.numpy.places import counted, place_dtype
@@ -275,7 +275,7 @@ def logspace(
     """`numpy.logspace`: base ** linspace(start, stop)."""
     (start, stop), _ = promoted(*_no_coarser_than(dtype, start, stop), inexact=True)
     kind = dtype_of(start) if dtype is None else _dtype(dtype)
-    return cast(ufuncs.power(base, linspace(start, stop, num, endpoint, axis=axis)), kind)
+    return cast(powers.power(base, linspace(start, stop, num, endpoint, axis=axis)), kind)
 
 
 def _no_coarser_than(dtype: Any, *xs: Any) -> tuple[Any, ...]:
@@ -360,7 +360,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     dtype = dtype_of(start) if dtype is None else _dtype(dtype)
     sign = ufuncs.sign(start)
     first, last = (log10(ufuncs.true_divide(x, sign)) for x in (start, stop))
-    sizes = ufuncs.power(10.0, linspace(first, last, num, endpoint))
+    sizes = powers.power(10.0, linspace(first, last, num, endpoint))
     result = ufuncs.multiply(sign, sizes)
     if axis != 0:
         result = moveaxis(result, 0, axis)

@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit.core.types import is_inexact
 from meshjit.numpy.arguments import shape_tuple
+from meshjit.numpy.powers import square
 from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, exactly, no_out, ops, promoted, weak_of
 from meshjit.numpy.ufuncs import (
     absolute,
@@ -39,7 +40,6 @@ from meshjit.numpy.ufuncs import (
     rint,
     sin,
     sqrt,
-    square,
     subtract,
     true_divide,
     trunc,

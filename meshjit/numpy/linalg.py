@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshjit.missing import explain as _explain
-from meshjit.numpy import arguments, calculus, contraction, factoring, rearranging, reductions, shaping, ufuncs
+from meshjit.numpy import arguments, calculus, contraction, division, factoring, rearranging, reductions, shaping, ufuncs
 from meshjit.numpy.creation import eye, iota
 from meshjit.numpy.factoring import NotAMatrixError, adjoint, matrices
 from meshjit.numpy.norms import matrix_norm as matrix_norm, norm as norm, vector_norm as vector_norm
@@ -181,7 +181,7 @@ def _lu_diagonal(a: Any) -> tuple[Any, Any]:
     """The diagonal of U, and 1 or -1 for an even or odd number of exchanges."""
     factors, pivots, _ = factoring.lu(a)
     own = iota(np.int32, (shape_of(a)[-1],), 0)
-    odd = ufuncs.remainder(reductions.sum(cast(ufuncs.not_equal(pivots, own), np.int32), axis=-1), 2)
+    odd = division.remainder(reductions.sum(cast(ufuncs.not_equal(pivots, own), np.int32), axis=-1), 2)
     *batch, size, _ = shape_of(a)
     diagonal = shaping.reshape(factors, (*batch, size * size))[..., :: size + 1]
     return diagonal, cast(ufuncs.subtract(1, ufuncs.multiply(odd, 2)), dtype_of(a))

@@ -14,8 +14,10 @@ from meshjit.core.promotion import canonical
 from meshjit.numpy import (
     bits,
     contraction,
+    division,
     indexing,
     of_numpy,
+    powers,
     rearranging,
     reductions,
     selection,
@@ -45,7 +47,7 @@ def _binary(function: Any, reflected: bool = False) -> Any:
             return NotImplemented
         return function(other, self) if reflected else function(self, other)
 
-    return quick(functools.update_wrapper(usual, function, ()), numbers=function is not ufuncs.power)
+    return quick(functools.update_wrapper(usual, function, ()), numbers=function is not powers.power)
 
 
 _NUMBERS_AND_ARRAYS = (bool, int, float, complex, np.ndarray, np.generic)
@@ -59,7 +61,7 @@ def _is_operand(x: Any) -> bool:
 
 _OPERATORS = {
     "add": ufuncs.add, "sub": ufuncs.subtract, "mul": ufuncs.multiply, "truediv": ufuncs.true_divide,
-    "floordiv": ufuncs.floor_divide, "mod": ufuncs.remainder, "divmod": ufuncs.divmod, "pow": ufuncs.power,
+    "floordiv": division.floor_divide, "mod": division.remainder, "divmod": division.divmod, "pow": powers.power,
     "matmul": contraction.matmul, "and": ufuncs.bitwise_and, "or": ufuncs.bitwise_or, "xor": ufuncs.bitwise_xor,
     "lshift": ufuncs.left_shift, "rshift": ufuncs.right_shift,
 }  # fmt: skip

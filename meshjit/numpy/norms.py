@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy import powers, reductions, ufuncs
 from meshjit.numpy.promote import cast, dtype_of, normal_axes, promoted, shape_of
 from meshjit.numpy.shaping import expand_dims, moveaxis, ravel, reshape
 from meshjit.numpy.singular import svdvals
@@ -49,9 +49,9 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any: 
 
 def _euclidean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     if dtype_of(x).kind == "c":
-        square = ufuncs.add(ufuncs.square(ufuncs.real(x)), ufuncs.square(ufuncs.imag(x)))
+        square = ufuncs.add(powers.square(ufuncs.real(x)), powers.square(ufuncs.imag(x)))
     else:
-        square = ufuncs.square(x)
+        square = powers.square(x)
     return ufuncs.sqrt(reductions.sum(square, axis=axes, keepdims=keepdims))
 
 
@@ -68,7 +68,7 @@ def _vectors(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  #
         return reductions.sum(size, axis=axes, keepdims=keepdims)
     if order == 2:
         return _euclidean(x, axes, keepdims)
-    return ufuncs.power(reductions.sum(ufuncs.power(size, order), axis=axes, keepdims=keepdims), 1 / order)
+    return powers.power(reductions.sum(powers.power(size, order), axis=axes, keepdims=keepdims), 1 / order)
 
 
 def _matrices(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.splat import splat
-from meshjit.numpy import ufuncs
+from meshjit.numpy import division, ufuncs
 from meshjit.numpy.promote import asarray, broadcast_all, cast, dtype_of, ops, promoted, shape_of
 from meshjit.trace import bind, line_of, user_source
 
@@ -70,7 +70,7 @@ def bounded(number: int, places: Any) -> int:
 def around(places: Any, extent: int) -> Any:
     """Places counted round and round."""
     fits = bounded(extent, places) == extent
-    return ufuncs.remainder(places, extent) if fits else from_front(places, extent)  # else once round is enough
+    return division.remainder(places, extent) if fits else from_front(places, extent)  # else once round is enough
 
 
 def in_one_dtype(places: Sequence[Any]) -> list[Any]:

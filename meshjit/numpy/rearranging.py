@@ -11,6 +11,7 @@ from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.core.types import is_inexact
 from meshjit.numpy.arguments import diagonal_number, shape_tuple
 from meshjit.numpy.creation import eye, iota
+from meshjit.numpy.division import remainder
 from meshjit.numpy.indexing import take
 from meshjit.numpy.places import bounded, from_front, place_dtype, widened
 from meshjit.numpy.promote import (
@@ -36,7 +37,7 @@ from meshjit.numpy.shaping import (
     swapaxes,
 )
 from meshjit.numpy.sorting import searchsorted
-from meshjit.numpy.ufuncs import logical_and, negative, remainder, where
+from meshjit.numpy.ufuncs import logical_and, negative, where
 from meshjit.trace import bind, line_of, user_source
 
 

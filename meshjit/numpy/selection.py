@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.numpy import ufuncs
+from meshjit.numpy import division, ufuncs
 from meshjit.numpy.arguments import count_of, shape_tuple
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import take
@@ -48,7 +48,7 @@ def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise"
             raise ValueError(f"choose: places go from {numbers.min()} to {numbers.max()}, there are {len(options)} choices")
     elif mode not in ("wrap", "clip"):
         raise ValueError(f"choose: mode is {mode!r}; use 'raise', 'wrap' or 'clip'")
-    a = ufuncs.remainder(a, len(options)) if mode == "wrap" else ufuncs.clip(a, 0, len(options) - 1)
+    a = division.remainder(a, len(options)) if mode == "wrap" else ufuncs.clip(a, 0, len(options) - 1)
     result = options[-1]
     for i in reversed(range(len(options) - 1)):
         result = ufuncs.where(ufuncs.equal(a, i), options[i], result)
@@ -317,8 +317,8 @@ def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
         low = None if dtype_of(indices).kind == "u" else -bounded(total, indices)
         indices = ufuncs.clip(indices, low, bounded(max(total - 1, 0), indices))
     for extent in reversed(extents):
-        places.append(ufuncs.remainder(indices, extent))
-        indices = ufuncs.floor_divide(indices, extent)
+        places.append(division.remainder(indices, extent))
+        indices = division.floor_divide(indices, extent)
     return tuple(reversed(places))
 
 
@@ -340,7 +340,7 @@ def ravel_multi_index(
     total: Any = np.zeros((), dtype_of(multi_index[0]) if dims else np.int32)
     pairs = list(zip(multi_index, dims, strict=True))
     for place, extent in pairs if order == "C" else reversed(pairs):
-        inside = ufuncs.remainder(place, extent) if mode == "wrap" else ufuncs.clip(place, 0, extent - 1)
+        inside = division.remainder(place, extent) if mode == "wrap" else ufuncs.clip(place, 0, extent - 1)
         total = ufuncs.add(ufuncs.multiply(total, extent), inside)
     return total if dtype is None else cast(total, dtype)
 

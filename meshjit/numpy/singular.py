@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshjit.core.types import TensorType
-from meshjit.numpy import contraction, factoring, reductions, shaping, ufuncs
+from meshjit.numpy import contraction, factoring, powers, reductions, shaping, ufuncs
 from meshjit.numpy.factoring import NotAMatrixError, adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import cast, dtype_of, ops, promoted, shape_of
@@ -129,7 +129,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     inside = ufuncs.multiply(contraction.matmul(adjoint(u), b, precision="highest"), shaping.expand_dims(inverse, -1))
     x = contraction.matmul(adjoint(vh), inside, precision="highest")
     rest = ufuncs.absolute(ufuncs.subtract(b, contraction.matmul(a, x, precision="highest")))
-    residuals = reductions.sum(ufuncs.square(rest), axis=0)
+    residuals = reductions.sum(powers.square(rest), axis=0)
     if numpy_resid and rows <= columns:
         residuals = residuals[:0]
     return shaping.squeeze(x, -1) if is_vector else x, residuals, reductions.sum(cast(counts, np.int32)), s

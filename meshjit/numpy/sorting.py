@@ -15,7 +15,7 @@ import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.core.types import is_inexact
-from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy import division, reductions, ufuncs
 from meshjit.numpy.creation import array, iota, linspace, zeros
 from meshjit.numpy.indexing import getitem, take
 from meshjit.numpy.places import require_countable
@@ -255,7 +255,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     there = ufuncs.less_equal(order, getitem(running, -1)) if math.prod(shape) else zeros((size,), np.bool_)
     indices = []
     for dim, (extent, fill) in enumerate(zip(shape, fills, strict=True)):
-        place = ufuncs.remainder(ufuncs.floor_divide(flat, max(math.prod(shape[dim + 1 :]), 1)), max(extent, 1))
+        place = division.remainder(division.floor_divide(flat, max(math.prod(shape[dim + 1 :]), 1)), max(extent, 1))
         indices.append(ufuncs.where(there, cast(place, index_dtype()), 0 if fill is None else fill))
     return tuple(indices)
 

@@ -10,6 +10,7 @@ from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import count_of, diagonal_number, shape_tuple
 from meshjit.numpy.creation import array, iota
 from meshjit.numpy.indexing import take
+from meshjit.numpy.powers import power
 from meshjit.numpy.promote import cast, index_dtype, shape_of
 from meshjit.numpy.reductions import cumsum
 from meshjit.numpy.shaping import expand_dims, flip
@@ -24,8 +25,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     if len(shape_of(x)) != 1:
         raise ValueError(f"vander takes a vector, got shape {shape_of(x)}\n  at {line_of(user_source())}\n  fix: x.ravel()")
     count = shape_of(x)[0] if N is None else count_of(N, "vander: N")
-    powers = ufuncs.power(expand_dims(x, 1), iota(np.int32, (count,), 0))
-    return powers if increasing else flip(powers, 1)
+    columns = power(expand_dims(x, 1), iota(np.int32, (count,), 0))
+    return columns if increasing else flip(columns, 1)
 
 
 def _triangle(n: int, m: int, k: int, is_lower: bool) -> tuple[Any, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from meshjit.config import config
-from meshjit.core.types import bits_of, is_inexact, kind_of
+from meshjit.core.types import is_inexact, kind_of
 from meshjit.numpy.promote import (
     apply,
     asarray,
@@ -24,7 +23,7 @@ from meshjit.numpy.promote import (
     shape_of,
     value,
 )
-from meshjit.trace import Tracer, bind, line_of, user_source
+from meshjit.trace import bind, line_of, user_source
 
 
 def _function(name: str, op: str, *, inexact: bool = False) -> Callable[..., Any]:
@@ -57,7 +56,7 @@ def arctan2(x: Any, y: Any) -> Any:
     """`numpy.arctan2`: the angle of the point (y, x). Of complex numbers -i log((y + i x) / sqrt(y*y + x*x))."""
     if "c" not in (dtype_of(x).kind, dtype_of(y).kind):
         return apply("atan2", x, y, inexact=True)
-    size = sqrt(add(square(x), square(y)))
+    size = sqrt(add(multiply(x, x), multiply(y, y)))
     return multiply(log(true_divide(add(y, multiply(x, 1j)), size)), -1j)
 
 
@@ -113,7 +112,7 @@ def true_divide(x: Any, y: Any) -> Any:
 divide = true_divide
 
 
-def _numbers(x: Any, y: Any) -> tuple[Any, Any, bool]:
+def common_numbers(x: Any, y: Any) -> tuple[Any, Any, bool]:
     """Both in their common dtype and shape, booleans as integers; and whether the result is weak."""
     (x, y), weak = promoted(x, y)
     if dtype_of(x) == np.bool_:
@@ -122,120 +121,9 @@ def _numbers(x: Any, y: Any) -> tuple[Any, Any, bool]:
     return x, y, weak
 
 
-def _select(condition: Any, x: Any, y: Any, weak: bool) -> Any:
+def select(condition: Any, x: Any, y: Any, weak: bool) -> Any:
     """`where` of operands of one type, with the weakness that is known already."""
     return bind(ops("select"), condition, x, y, weak_type=weak)
-
-
-def floor_divide(x: Any, y: Any) -> Any:
-    """`x // y`: rounded towards minus infinity; by a floating zero it is `x / y`. It is constant between its steps, and so
-    has derivative 0 everywhere."""
-    x, y, weak = _numbers(x, y)
-    quotient = bind(ops("divide"), x, y, weak_type=weak)
-    if kind_of(dtype_of(x)) == "u":
-        return quotient
-    if is_inexact(dtype_of(x)):
-        rest = _truncated_remainder(x, y, False)
-        whole = rint(divide(subtract(x, rest), y))
-        lower = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
-        down = _select(lower, subtract(whole, 1), whole, weak)
-        down = _select(equal(down, 0), multiply(quotient, 0), down, weak)  # a zero has the sign of x / y
-        result = _select(equal(y, 0), quotient, down, weak)
-        return bind(ops("stop_gradient"), result, weak_type=weak)
-    rest = bind(ops("remainder"), x, y)
-    lower = logical_and(not_equal(rest, 0), not_equal(sign(rest), sign(y)))
-    return _select(lower, subtract(quotient, 1), quotient, weak)
-
-
-def remainder(x: Any, y: Any) -> Any:
-    """`x % y`: has the sign of y, a zero, too; of integers modulo 0 it is 0."""
-    return _remainder(*_numbers(x, y))
-
-
-def _remainder(x: Any, y: Any, weak: bool) -> Any:
-    rest = _truncated_remainder(x, y, weak)
-    if kind_of(dtype_of(x)) == "u":
-        return rest
-    is_below = less(y, 0)
-    wrong = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), is_below))
-    result = _select(wrong, add(rest, y), rest, weak)
-    if not is_inexact(dtype_of(x)):
-        return result
-    return _select(equal(rest, 0), _signed_zero(rest, is_below, weak), result, weak)
-
-
-def _signed_zero(rest: Any, is_below: Any, weak: bool) -> Any:
-    """-0 or +0, with the derivative of `rest`, which is a zero, too: what is taken away here is +0."""
-    plus, minus = (broadcast_to(np.array(zero, dtype_of(rest)), shape_of(rest)) for zero in (0.0, -0.0))
-    return subtract(_select(is_below, minus, plus, weak), subtract(bind(ops("stop_gradient"), rest), rest))
-
-
-mod = remainder
-
-
-def fmod(x: Any, y: Any) -> Any:
-    """The remainder with the sign of x; of integers modulo 0 it is 0."""
-    return _truncated_remainder(*_numbers(x, y))
-
-
-def _truncated_remainder(x: Any, y: Any, weak: bool) -> Any:
-    rest = bind(ops("remainder"), x, y, weak_type=weak)
-    if is_inexact(dtype_of(x)):
-        return rest
-    zero = broadcast_to(np.zeros((), dtype_of(x)), shape_of(x))
-    return _select(equal(y, zero), zero, rest, weak)
-
-
-def divmod(x: Any, y: Any) -> tuple[Any, Any]:  # noqa: A001
-    return floor_divide(x, y), remainder(x, y)
-
-
-def power(x: Any, y: Any) -> Any:
-    """`x ** y`. One integer `y` whose value is known multiplies repeatedly in the dtype of `x`, exactly for integers.
-
-    TypeError for an integer to a negative power that is known: the result would not be an integer."""
-    y = _known_integer(y)
-    if isinstance(y, int):
-        operand, type, weak = value(x)
-        if y < 0 and not is_inexact(type.dtype):
-            raise TypeError(
-                f"power: integers {type} cannot be raised to the negative power {y}\n  at {line_of(user_source())}\n"
-                f"  fix: x.astype(float) ** {y}"
-            )
-        if type.dtype == np.bool_:
-            operand = cast(operand, np.int32)
-        return bind(ops("integer_pow"), operand, exponent=y, weak_type=weak)
-    dtype = dtype_of(promoted(x, y)[0][0])
-    return apply("power", x, y) if is_inexact(dtype) else _integer_power(*_numbers(x, y))
-
-
-def _known_integer(y: Any) -> Any:
-    """As a Python integer, if it is one integer and no tracer."""
-    if isinstance(y, Tracer):
-        return y
-    try:
-        return operator.index(y)
-    except TypeError:
-        return y
-
-
-pow = power  # noqa: A001
-
-
-def _integer_power(x: Any, y: Any, weak: bool) -> Any:
-    """By squaring over the bits of the exponent. Negative exponents: the true power rounded towards 0."""
-    dtype, base = dtype_of(x), x
-    one = broadcast_to(np.ones((), dtype), shape_of(x))
-    result = one
-    for bit in range(bits_of(dtype) - (kind_of(dtype) == "i")):
-        odd = not_equal(bitwise_and(right_shift(y, bit), 1), 0)
-        result = where(odd, multiply(result, x), result)
-        x = multiply(x, x)
-    if kind_of(dtype) == "u":
-        return result
-    # The lowest bit is the parity of a negative exponent, too, so powers of 1 and -1 are right.
-    vanishes = logical_and(less(y, 0), not_equal(absolute(base), one))
-    return _select(vanishes, subtract(one, one), result, weak)
 
 
 def absolute(x: Any) -> Any:
@@ -265,12 +153,7 @@ def sign(x: Any) -> Any:
     signs = sign_of(x)
     if not is_inexact(dtype_of(x)):
         return signs
-    return _select(equal(x, 0), broadcast_to(np.zeros((), dtype_of(x)), shape_of(x)), signs, value(x)[2])
-
-
-def square(x: Any) -> Any:
-    """x * x."""
-    return power(x, 2)
+    return select(equal(x, 0), broadcast_to(np.zeros((), dtype_of(x)), shape_of(x)), signs, value(x)[2])
 
 
 def _rounding(name: str, op: str) -> Callable[[Any], Any]:
@@ -374,7 +257,7 @@ invert = bitwise_invert = bitwise_not
 
 def left_shift(x: Any, y: Any) -> Any:
     """`x << y`, in the dtype of the operands."""
-    x, y, weak = _numbers(x, y)
+    x, y, weak = common_numbers(x, y)
     return bind(ops("shift_left"), x, y, weak_type=weak)
 
 
@@ -383,7 +266,7 @@ bitwise_left_shift = left_shift
 
 def right_shift(x: Any, y: Any) -> Any:
     """Arithmetic for signed integers, logical for unsigned ones."""
-    x, y, weak = _numbers(x, y)
+    x, y, weak = common_numbers(x, y)
     name = "shift_right_logical" if kind_of(dtype_of(x)) == "u" else "shift_right_arithmetic"
     return bind(ops(name), x, y, weak_type=weak)
 

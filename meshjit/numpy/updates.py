@@ -10,7 +10,7 @@ import numpy as np
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.promotion import promote, refuse_conversion
-from meshjit.numpy import ufuncs
+from meshjit.numpy import division, powers, ufuncs
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import (
     Index,
@@ -95,7 +95,7 @@ class IndexUpdate:
     @takes_out_sharding
     def power(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
-        return ufuncs.power(self.x, _updated(ones, self.index, values, "mul", mode, hints))
+        return powers.power(self.x, _updated(ones, self.index, values, "mul", mode, hints))
 
     @takes_out_sharding
     def min(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
@@ -284,7 +284,7 @@ def _strided_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
         within = ufuncs.less_equal(place, np.asarray(last - first, counting))
         inside = ufuncs.logical_and(ufuncs.greater_equal(place, 0), within)
         if step > 1:
-            inside = ufuncs.logical_and(inside, ufuncs.equal(ufuncs.remainder(place, np.asarray(step, counting)), 0))
+            inside = ufuncs.logical_and(inside, ufuncs.equal(division.remainder(place, np.asarray(step, counting)), 0))
         mask = inside if mask is None else ufuncs.logical_and(mask, inside)
     spread = bind(
         ops("pad"), values, np.zeros((), dtype_of(x)), low=tuple(low), high=tuple(high), interior=tuple(interior)

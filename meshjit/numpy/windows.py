@@ -11,7 +11,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.promotion import canonical
-from meshjit.numpy import ufuncs
+from meshjit.numpy import powers, ufuncs
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota, ones
 from meshjit.numpy.promote import apply, dtype_of, promoted
@@ -74,7 +74,7 @@ def kaiser(M: int, beta: Any) -> Any:  # noqa: N803
     half = 0.5 * last
     across = ufuncs.true_divide(ufuncs.subtract(places, half), half)
     (beta, inner), _ = promoted(_real("kaiser", beta), across)
-    inner = ufuncs.multiply(beta, ufuncs.sqrt(ufuncs.subtract(1, ufuncs.square(inner))))
+    inner = ufuncs.multiply(beta, ufuncs.sqrt(ufuncs.subtract(1, powers.square(inner))))
     growth = ufuncs.exp(ufuncs.subtract(ufuncs.absolute(inner), ufuncs.absolute(beta)))
     return ufuncs.multiply(growth, ufuncs.true_divide(apply("bessel_i0e", inner), apply("bessel_i0e", beta)))
 
