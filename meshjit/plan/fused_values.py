@@ -28,7 +28,9 @@ ABOUT: Final = 8  # a value is kept for about as long as another one if that out
 ROUNDS: Final = 2  # in the second one, values that turned out to lie in memory are what others are made of
 
 NOTHING: Final = frozenset[Var]()
-Maker: TypeAlias = tuple[int, Eqn, int]  # when, and bytes of the result
+Sources: TypeAlias = frozenset[Var]
+Maker: TypeAlias = tuple[int, tuple[Var, ...], Var, int]  # when, of what, the result, and its bytes
+Outlived: TypeAlias = tuple[int, int, Var, int, Sources]  # up to when, when, the result, its bytes, of what
 _FIRST: Final = operator.itemgetter(0)
 
 
@@ -47,14 +49,14 @@ def fused_values(program: Program) -> Mapping[Var, float]:
             lies.update(eqn.inputs)
     last.update(dict.fromkeys(program.outputs, clock[-1]))
     every = zip(clock, program.eqns, kinds, strict=False)
-    makers = [(at, eqn, made[kind]) for at, eqn, kind in every if kind in made and eqn.outputs[0] not in lies]
+    fused = [(at, eqn.inputs, eqn.outputs[0], kind) for at, eqn, kind in every if kind in made]
+    makers = [(at, inputs, var, made[kind]) for at, inputs, var, kind in fused if var not in lies]
     parts = dict[Var, float]()
     for _ in range(ROUNDS):
-        parts = _parts(makers, _sources(makers), last)
-        left = [maker for maker in makers if maker[1].outputs[0] in parts]
-        if len(left) == len(makers):
+        parts = _parts(makers, last)
+        if len(parts) == len(makers):
             break
-        makers = left
+        makers = [maker for maker in makers if maker[2] in parts]
     _make_alike(program, parts)
     return parts
 
@@ -66,46 +68,45 @@ def _clock(program: Program, fuses: Callable[[int], bool]) -> Sequence[int]:
     return [0, *itertools.accumulate([at not in leading for at in range(len(program.eqns))])]
 
 
-def _sources(makers: Sequence[Maker]) -> Mapping[Var, frozenset[Var]]:
-    """By value, what lies in memory of which it is made, if all of these equations are fused; none that is made of many."""
-    sources, own = dict[Var, frozenset[Var]](), dict[Var, frozenset[Var]]()
-    for _, eqn, _ in makers:
-        made_of = NOTHING
-        for v in eqn.inputs:
-            of_operand = sources.get(v)
-            if of_operand is None:
-                of_operand = own.get(v) or own.setdefault(v, frozenset((v,)))
-            made_of = made_of | of_operand if made_of and made_of != of_operand else of_operand or made_of
-        if len(made_of) <= SOURCES:
-            sources[eqn.outputs[0]] = made_of
-    return sources
-
-
-def _parts(makers: Sequence[Maker], sources: Mapping[Var, frozenset[Var]], last: Mapping[Var, int]) -> dict[Var, float]:
+def _parts(makers: Sequence[Maker], last: Mapping[Var, int]) -> dict[Var, float]:
     """Of values by the equation that makes them, those of which no more would be kept than their bytes. What several of them are
     made of is kept once: it counts with the one that is read last."""
-    parts, kept, outlive = dict[Var, float](), dict(last), list[tuple[int, int, Var, int]]()
-    until = dict[int, int]()  # by identity of a set, up to when all of it is there anyway
-    for at, eqn, nbytes in makers:
-        var = eqn.outputs[0]
-        made_of = sources.get(var)
-        if made_of is None:
-            continue
-        end, there = last.get(var, at), until.get(id(made_of))
-        if there is None:
-            there = until[id(made_of)] = min([last[v] for v in made_of], default=len(last))
-        if there >= end - (end - at) // ABOUT:
-            parts[var] = 0.0
-        else:
-            outlive.append((end, at, var, nbytes))
+    parts, outlive = _outlived(makers, last)
+    kept = dict(last)
     outlive.sort(key=_FIRST, reverse=True)
-    for end, at, var, nbytes in outlive:
-        gone = [v for v in sources[var] if kept[v] < _about(at, end)]
-        part = sum([v.type.nbytes for v in gone]) / max(1, nbytes)
+    for end, at, var, nbytes, made_of in outlive:
+        about = _about(at, end)
+        gone = [v for v in made_of if kept[v] < about]
+        part = sum([v.type.nbytes for v in gone]) / max(1, nbytes) if gone else 0.0
         if part <= 1.0:
             kept.update(dict.fromkeys(gone, end))
             parts[var] = part
     return parts
+
+
+def _outlived(makers: Sequence[Maker], last: Mapping[Var, int]) -> tuple[dict[Var, float], list[Outlived]]:
+    """The values that take nothing, for what lies in memory of which they are made is read for about as long; and those that
+    outlive some of it. None that is made of many."""
+    parts, outlive = dict[Var, float](), list[Outlived]()
+    sources, until = dict[Var, Sources](), dict[Sources, int]()  # what a value is made of, up to when all of that is there
+    for at, inputs, var, nbytes in makers:
+        made_of = NOTHING
+        for v in inputs:
+            of_operand = sources.get(v)
+            if of_operand is None:
+                of_operand = sources[v] = frozenset((v,))
+            made_of = of_operand if not made_of else made_of if of_operand is made_of else made_of | of_operand
+        there = until.get(made_of)
+        if there is None:
+            if len(made_of) > SOURCES:
+                continue
+            there = until[made_of] = min([last[v] for v in made_of], default=len(last))
+        sources[var], end = made_of, last.get(var, at)
+        if there >= end - (end - at) // ABOUT:
+            parts[var] = 0.0
+        else:
+            outlive.append((end, at, var, nbytes, made_of))
+    return parts, outlive
 
 
 def _about(at: int, end: int) -> int:
