@@ -49,9 +49,9 @@ class PartitionSpec:
     """How each dim of an array is sharded: PartitionSpec("data", None, ("x", "y")), the spec of ``jax.sharding``.
 
     An entry is None (not sharded), an axis name, a tuple of names (major to minor; a tuple of one is that name, an
-    empty one is None) or P.UNCONSTRAINED. Missing trailing entries mean None. Reads as a tuple: len, index, slice, +,
-    ==, hash (of which priorities, see `with_priorities`, are no part). A SubAxis may stand for a name; results whose dims are
-    sharded over part of an axis have such specs.
+    empty one is None) or P.UNCONSTRAINED. Missing trailing entries mean None. Reads as a tuple: len, index, slice, +. Equals
+    specs alone, as in JAX, whatever their priorities are (see `with_priorities`). A SubAxis may stand for a name; results whose
+    dims are sharded over part of an axis have such specs.
     `unreduced`: explicit axes over which each device holds an addend; `reduced`: those over which its cotangent is to be such a
     sum. TypeError for any other entry; ValueError for an axis that is more than one of these.
     """
@@ -144,9 +144,7 @@ class PartitionSpec:
             return self is other or (
                 self._entries == other._entries and self.unreduced == other.unreduced and self.reduced == other.reduced
             )
-        if not isinstance(other, tuple):
-            return NotImplemented
-        return self._entries == tuple(_collapsed(cast(object, entry)) for entry in cast(tuple[Any, ...], other))
+        return NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._entries)

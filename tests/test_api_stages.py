@@ -98,7 +98,7 @@ def test_texts_in_every_dialect() -> None:
     low = lowered()
     assert low.as_text() == low.as_text("stablehlo") and "stablehlo.dot_general" in low.as_text()
     assert "loc(" not in low.as_text() and 'loc("step"(' in low.as_text(debug_info=True)
-    assert low.as_text("hlo").startswith("HloModule step")
+    assert low.as_text("hlo").startswith("HloModule jit_step")
     assert low.as_text("meshjit").startswith("program step(%params_w: f32[4, 8], %x: f32[8, 4])")
     assert "# test_api_stages.py" in low.as_text("local", debug_info=True)
     with pytest.raises(ValueError) as error:
@@ -121,7 +121,7 @@ def test_analyses() -> None:
     compiled = low.compile()
     assert compiled.cost_analysis()["flops"] > 2 * 8 * 4 * 8
     assert compiled.memory_analysis().argument_size_in_bytes == 2 * X.nbytes
-    assert compiled.as_text().startswith("HloModule step")
+    assert compiled.as_text().startswith("HloModule jit_step")
     assert hasattr(compiled.runtime_executable(), "execute_sharded")
 
 

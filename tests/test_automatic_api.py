@@ -512,6 +512,8 @@ def test_one_more_pin_without_tracing_again() -> None:
     with pytest.raises(ValueError) as raised:
         traced.plan(pins={"w": P("x")})
     assert str(raised.value).startswith("jit(wide_step): pins name 'w', which is no argument\n  fix: one of weights[0], weights[1]")
+    with pytest.raises(ValueError, match=r"'weight\[1\]', which is no argument\n  fix: weights\[1\]$"):
+        traced.plan(pins={"weight[1]": P("x")})
 
 
 SMALL = mj.ShapeDtypeStruct((64, 48), np.float32), mj.ShapeDtypeStruct((48, 32), np.float32)

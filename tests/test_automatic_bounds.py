@@ -447,6 +447,8 @@ def test_a_bound_is_worked_out_when_somebody_asks(monkeypatch: pytest.MonkeyPatc
     assert len(asked) == 1  # found once
     again = mj.auto(residual, mesh=mesh, plan=tmp_path / "plan.json").trace(*arguments).plan().plan
     assert str(again.optimum) == str(plan.optimum) and len(asked) == 1
+    whole = mj.auto(residual, mesh=mesh, effort=math.inf).trace(*arguments).plan().plan.optimum  # its proof had no round
+    assert whole is not None and whole.gap <= plan.optimum.gap and whole.is_optimal and len(asked) == 1
     none = mj.auto(residual, mesh=mesh, effort=0).trace(*arguments).plan().plan
     assert none.optimum is not None and none.optimum.bound == none.optimum.known and len(asked) == 1
 

@@ -219,8 +219,35 @@ def test_diff_of_saved_plans_grouped_by_cause(folder, capsys):
     assert run(capsys, "plan", *MESH, "--save", "best.json", *target)[0] == 0
     status, out, _ = run(capsys, "diff", *MESH, "--plan", "-", "--plan", "best.json", *target)
     assert status == 0 and "values changed" in out and ": planning chose it for this equation" in out and "best.json" in out
+    assert run(capsys, "diff", "--plan", "-", "--plan", "best.json", *target) == (0, out, "")  # the saved one says its mesh
     status, _, err = run(capsys, "diff", *MESH, "--plan", "-", "--plan", "worst.json", *target)
     assert status == 2 and "there is no file worst.json\n  write one: meshjit plan --save worst.json" in err
+
+
+def test_diff_of_a_plan_for_another_machine(folder, capsys):
+    target = ["--topology", "v5e:2x4", "--example", "example", "model_to_inspect.py:loss"]
+    assert run(capsys, "plan", "--save", "there.json", *target)[0] == 0
+    status, out, _ = run(capsys, "diff", "--plan", "-", "--plan", "there.json", *target)
+    assert status == 0 and "usual        there.json" in out
+    named = run(capsys, "diff", "--plan", "-", "--plan", "there.json", "--mesh", "x=2,y=4", *target)
+    assert named == (0, out, "")
+
+
+def test_a_mesh_that_is_not_that_of_the_arguments_is_said(folder, capsys):
+    """It was ignored in silence."""
+    (folder / "own_mesh.py").write_text(OWN_MESH)
+    note = "note: jit(lambda) is planned for a=4,b=2, not for --mesh data=8: its arguments are placed there\n  fix: "
+    for words in (["inspect", "--mesh", "data=8"], ["diff", "--mesh", "data=8", "--mesh", "a=4,b=2"]):
+        status, _, err = run(capsys, *words, "own_mesh.py")
+        assert status == 0 and err.startswith(note) and err.count("note: ") == 1
+
+
+OWN_MESH = """
+import numpy as np, meshjit as mj
+from meshjit.sharding import NamedSharding, PartitionSpec as P
+x = mj.device_put(np.ones((8, 4), np.float32), NamedSharding(mj.make_mesh((4, 2), ("a", "b")), P("a")))
+mj.jit(lambda x: x + 1)(x)
+"""
 
 
 def test_diff_names_the_annotations_that_changed_values(folder, capsys):

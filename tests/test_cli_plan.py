@@ -107,6 +107,29 @@ def test_a_given_mesh_and_json(capsys):
     assert status == 0 and report["mesh"] == {"rows": 2, "columns": 2} and report["cost"]["wire_bytes"] > 0
 
 
+def test_a_mesh_names_the_axes_of_a_topology(capsys):
+    arguments = ["--mesh", "rows=4,columns=4", "--topology", "v5e:4x4", "--example", "example", "--json", "model_to_plan.py:step"]
+    status, out, _ = run(capsys, *arguments)
+    (report,) = json.loads(out)
+    assert status == 0 and report["mesh"] == {"rows": 4, "columns": 4} and "tpu v5e" in str(report["target"])
+
+
+PLACED = """
+import numpy as np, meshjit as mj
+from meshjit.sharding import NamedSharding, PartitionSpec as P
+x = mj.device_put(np.ones((8, 4), np.float32), NamedSharding(mj.make_mesh((4, 2), ("a", "b")), P("a")))
+y = mj.jit(lambda x: x + 1)(x)
+print(y.sharding.spec, y.sharding.mesh.shape["a"])
+"""
+
+
+def test_a_script_goes_on_with_zeros_on_its_own_devices(capsys, folder):
+    """For a mesh without devices they lay on one device, whose sharding has no spec."""
+    (folder / "placed.py").write_text(PLACED)
+    status, out, _ = run(capsys, "--mesh", "x=2,y=4", "placed.py")
+    assert status == 0 and out.splitlines()[-1] == "P() 4"
+
+
 def test_functions_of_scripts_are_planned_and_not_run(capsys):
     status, out, _ = run(capsys, "--devices", "2", "--view", "memory", "script_to_plan.py")
     assert status == 0 and "sum 0.0" in out and "at the peak" in out
@@ -125,7 +148,10 @@ def test_compile_says_what_the_compiler_says(capsys):
         (["--memory", "1QB"], "--memory '1QB' is no size\n  write 16GB"),
         (["--devices", "64", "--topology", "v5e:4x4"], "topology 'v5e:4x4' has 16 devices, but devices=64"),
         (["--topology", "v9:4x4"], "unknown topology 'v9:4x4'; known devices are v4"),
-        (["--mesh", "data=4", "--devices", "4"], "--mesh says which devices there are"),
+        (["--mesh", "data=4", "--devices", "4"], "--mesh says how many devices there are\n  fix: leave --devices out"),
+        (["--mesh", "data=4", "--topology", "v5e:4x4"], "--topology v5e:4x4 has 16 devices, AbstractMesh('data': 4"),
+        (["--view", "program,colours"], "there is no view 'colours'\n  there are: program, collectives"),
+        (["--save", "absent/plan.json"], "--save absent/plan.json: there is no folder absent"),
         (["--devices", "0"], "devices=0\n  fix: at least 1"),
         (["--devices", "4", "--memory", "0"], "memory=0.0\n  fix: more than 0 bytes"),
         (["--devices", "4", "--effort", "-1"], "effort=-1.0\n  fix: from 0"),

@@ -92,7 +92,7 @@ print(mj.jit(lambda x: x + 1)(1.0))
 """
 
 
-@pytest.mark.parametrize("command", ["run", "inspect", "verify"])
+@pytest.mark.parametrize("command", ["run", "inspect", "verify", "plan"])
 @pytest.mark.parametrize(
     ("name", "value"),
     [("MESHJIT_NUM_CPU_DEVICES", "6"), ("JAX_NUM_CPU_DEVICES", "6"), ("XLA_FLAGS", "--xla_force_host_platform_device_count=6")],

@@ -178,8 +178,15 @@ def test_suggestions_are_better_and_best_first(report):
 
 def test_nothing_better_says_so():
     plain = mj.jit(lambda x: x * 2.0).trace(struct((64, 8), "data")).plan().report()
-    assert "makes it cheaper" in str(plain.suggest()) and "annotations were planned" in str(plain.suggest())
+    assert str(plain.suggest()).endswith("there is no further annotation to plan")
     assert "nothing is sent" in str(plain)
+
+
+def test_what_is_no_spec_is_said(report):
+    same = mj.NamedSharding(report.subject.plan.mesh, P())
+    assert str(report.why_not("x", same)) == str(report.why_not("x", P()))
+    with pytest.raises(TypeError, match=r"why_not\('x'\): 'data' is no spec\n  fix: a PartitionSpec, such as P\('x', None\)"):
+        report.why_not("x", "data")
 
 
 def test_equal_layers_stand_once():

@@ -17,6 +17,7 @@ from meshjit.api.wrapped import Wrapped
 from meshjit.plan.automatic.limits import Limits
 from meshjit.runtime import client
 from meshjit.targets.files import topology_named
+from sharding.figures import Figures
 from sharding.mesh import AbstractDevice, AbstractMesh, BaseMesh
 from sharding.named import AUTO
 
@@ -116,11 +117,16 @@ def meshes_of(devices: int | None, topology: str | None) -> Sequence[BaseMesh]:
     count = devices if shape is None else math.prod(shape)
     if count is None:
         raise ValueError(f"auto: topology {topology!r} does not say how many devices\n  fix: {topology}:8, or devices=8")
-    kind = AbstractDevice(figures.kinds[0] if figures.kinds else figures.name, None, figures.platform, figures)
+    kind = device_of(figures)
     if devices not in (None, count):
         raise ValueError(f"auto: topology {topology!r} has {count} devices, but devices={devices}\n  fix: leave devices out")
     shapes = [shape] if shape is not None and len(shape) > 1 else _shapes(count)
     return [AbstractMesh(each, AXES[: len(each)], abstract_device=kind) for each in shapes]
+
+
+def device_of(figures: Figures) -> AbstractDevice:
+    """One of a machine that need not be here."""
+    return AbstractDevice(figures.kinds[0] if figures.kinds else figures.name, None, figures.platform, figures)
 
 
 def _shapes(count: int) -> list[tuple[int, ...]]:
@@ -128,4 +134,4 @@ def _shapes(count: int) -> list[tuple[int, ...]]:
     return [(count,), *[(n, count // n) for n in range(2, count) if count % n == 0]]
 
 
-__all__ = ["auto", "meshes_of"]
+__all__ = ["auto", "device_of", "meshes_of"]

@@ -15,8 +15,8 @@ from meshjit.runtime.placing import untouched_zeros
 from meshjit.runtime.shardings import sharding_of
 from meshjit.trees import WORDS as tree
 from sharding.mesh import Mesh
-from sharding.named import SingleDeviceSharding
-from sharding.spec import Placement
+from sharding.named import NamedSharding, SingleDeviceSharding
+from sharding.spec import PartitionSpec, Placement
 
 Planner = Callable[[Traced], Planned]
 
@@ -44,7 +44,7 @@ class Imagined:
         self.call = planned.call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.run((), False)
+        return self.run(tree.leaves((args, kwargs)), False)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self.call.title} was planned, not compiled: there is no {name} without running it")
@@ -59,13 +59,22 @@ class Imagined:
     def run(self, leaves: Sequence[Any], steady: bool) -> Any:
         planned = self.planned
         plan, weak = planned.plan, planned.traced_program.out_weak
-        zeros = [self._zeros(*each) for each in zip(plan.program.outputs, plan.outputs, weak, strict=True)]
+        here = _mesh_of(leaves)
+        zeros = [self._zeros(*each, here) for each in zip(plan.program.outputs, plan.outputs, weak, strict=True)]
         return tree.unflatten(planned.traced_program.out_tree, zeros)
 
-    def _zeros(self, var: Var, placement: Placement, weak: bool) -> Any:
-        """On a mesh without devices, uncommitted on one device."""
+    def _zeros(self, var: Var, placement: Placement, weak: bool, here: Mesh | None) -> Any:
+        """For a mesh without devices: whole on that of the arguments, or where they have none uncommitted on one device."""
         mesh, committed = self.planned.plan.mesh, self.planned.committed
+        if not isinstance(mesh, Mesh) and here is not None:
+            return untouched_zeros(var.type, NamedSharding(here, PartitionSpec()), True, weak)
         if not isinstance(mesh, Mesh):
             return untouched_zeros(var.type, SingleDeviceSharding(devices()[0]), False, weak)
         sharding = sharding_of(placement, mesh, None)
         return untouched_zeros(var.type, sharding, committed or not isinstance(sharding, SingleDeviceSharding), weak)
+
+
+def _mesh_of(leaves: Sequence[Any]) -> Mesh | None:
+    """The devices of the first argument that lies on a mesh."""
+    placed = [getattr(leaf, "sharding", None) for leaf in leaves]
+    return next((s.mesh for s in placed if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)), None)

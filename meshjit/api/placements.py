@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from meshjit.api.call import Call
 from meshjit.api.shardings import (
@@ -29,6 +30,8 @@ from meshjit.trace.meshes import require_axes
 from meshjit.trees import WORDS as tree
 from sharding.named import NamedSharding, Sharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, placement_of
+
+SHOWN: Final = 8  # names in a message
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,10 @@ def pinned(
     names = [call.input_name(i) for i in range(len(places.annotations.inputs))]
     unknown = [name for name in pins if name not in names]
     if unknown:
-        raise ValueError(f"{call.title}: pins name {unknown[0]!r}, which is no argument\n  fix: one of {', '.join(names[:8])}")
+        near = difflib.get_close_matches(unknown[0], names, n=1)
+        shown = f"{', '.join(names[:SHOWN])}{', …' if len(names) > SHOWN else ''}"
+        fix = near[0] if near else f"one of {shown}"
+        raise ValueError(f"{call.title}: pins name {unknown[0]!r}, which is no argument\n  fix: {fix}")
     inputs = list(places.annotations.inputs)
     for i, name in enumerate(names):
         if name in pins:

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from launch.cluster import ClusterError, detect
-from meshjit.cli.inspect import add_diff, add_inspect, diff, inspect, told
+from meshjit.cli.diff import add_diff, diff
+from meshjit.cli.inspect import add_inspect, inspect, told
 from meshjit.cli.plan import add_plan, plan
 from meshjit.cli.reproduce import reproduce
 from meshjit.cli.run import add_run, run

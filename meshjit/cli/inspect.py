@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import pydoc
 import shutil
@@ -12,13 +13,12 @@ import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from meshjit.api.call import Automatic
+from meshjit.api.auto import device_of
 from meshjit.api.stages import Planned
 from meshjit.core.garbage import rarely_collected
-from meshjit.inspect.functions import AutomaticSetting, Setting, is_function, listen
+from meshjit.inspect.functions import Setting, is_function, listen
 from meshjit.inspect.shardy import mlir_text
 from meshjit.inspect.unusable import Unusable, nearest, parsed_mesh, parsed_spec, parsed_topology
-from meshjit.plan.automatic.limits import Limits
 from meshjit.report import Report
 from meshjit.report.as_json import plain
 from meshjit.report.exports import EXPORTS
@@ -28,6 +28,7 @@ from meshjit.report.report import VIEWS, Text
 from meshjit.report.suggest import Suggestions
 from meshjit.report.text import indented
 from meshjit.runtime import client
+from meshjit.targets.files import topology_named
 from sharding.mesh import AbstractMesh
 from sharding.spec import ShardingError
 
@@ -39,9 +40,6 @@ EXAMPLES = """\
   meshjit inspect --suggest train.py                    annotations that would save most
   meshjit inspect --mesh data=4,model=2 --arg 'f32[128,512]=P("data",None)' model.py:loss
   meshjit inspect --topology v5p:4x4x4 --mesh data=8,model=8 --abstract train.py"""
-
-
-LONGEST = 16  # characters of the name of one side of a comparison
 
 
 def add_target(command: argparse.ArgumentParser, name: str = "target", optional: bool = False) -> None:
@@ -112,25 +110,49 @@ def setting_of(parsed: argparse.Namespace, mesh: AbstractMesh | None) -> Setting
     platform = model = None
     if parsed.topology:
         platform, model, count = parsed_topology(parsed.topology)
-        if mesh is not None and count not in (None, mesh.device_count):
-            raise Unusable(f"--topology {parsed.topology} has {count} devices, {mesh} needs {mesh.device_count}")
+        if mesh is not None:
+            _check_count(parsed.topology, count, mesh)
         if mesh is None and is_function(parsed.target):
             raise Unusable(f"--topology {parsed.topology} needs a mesh\n  fix: --mesh data={count or 8}")
     return Setting(mesh, platform, model, parsed.abstract, tuple(parsed.arg), next(iter(parsed.example), None))
 
 
+def mesh_on(mesh: AbstractMesh, topology: str | None) -> AbstractMesh:
+    """The same of the devices of a topology. Unusable where that has another number of them."""
+    if topology is None:
+        return mesh
+    parsed_topology(topology)
+    figures, shape = topology_named(topology)
+    _check_count(topology, None if shape is None else math.prod(shape), mesh)
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, abstract_device=device_of(figures))
+
+
+def _check_count(topology: str, count: int | None, mesh: AbstractMesh) -> None:
+    if count not in (None, mesh.device_count):
+        raise Unusable(f"--topology {topology} has {count} devices, {mesh} needs {mesh.device_count}")
+
+
+def check_views(views: str) -> None:
+    unknown = [view for view in views.split(",") if view not in VIEWS]
+    if unknown:
+        raise Unusable(f"there is no view {unknown[0]!r}\n  there are: {', '.join(VIEWS)}")
+
+
+def check_folder(option: str, path: str | None) -> None:
+    """Before anything is planned that could not be written there."""
+    folder = os.path.dirname(path or "")
+    if folder and not os.path.isdir(folder):
+        raise Unusable(f"{option} {path}: there is no folder {folder}")
+
+
 def inspect(parsed: argparse.Namespace) -> int:
     """0; 1 where a `why-not` is not better; 2 where something typed cannot be used."""
     parsed = read_behind(parsed)
-    unknown = [view for view in parsed.view.split(",") if view not in VIEWS]
-    if unknown:
-        raise Unusable(f"there is no view {unknown[0]!r}\n  there are: {', '.join(VIEWS)}")
+    check_views(parsed.view)
     if parsed.export and parsed.export[0] not in (*EXPORTS, "mlir"):
         raise Unusable(f"there is no export {parsed.export[0]!r}\n  there are: {', '.join(EXPORTS)}, mlir")
     for option, path in (("--html", parsed.html), ("--export", parsed.export and parsed.export[1])):
-        folder = os.path.dirname(path or "")
-        if folder and not os.path.isdir(folder):
-            raise Unusable(f"{option} {path}: there is no folder {folder}")
+        check_folder(option, path)
     if len(parsed.mesh) > 1:
         raise Unusable("--mesh is given twice\n  fix: meshjit diff compares two meshes")
     session = Session(parsed)
@@ -154,6 +176,7 @@ class Session:
         self.functions: list[str] = []  # that were planned, asked for or not
         self.answers = 0
         self.status = 0
+        self.noted = Notes(parsed_mesh(parsed.mesh[0]) if parsed.mesh and parsed.command == "inspect" else None)
         self.width = parsed.width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
 
     @rarely_collected
@@ -162,6 +185,7 @@ class Session:
         self.functions.append(planned.fun_name)
         if client.process_index() or self.parsed.function not in (None, planned.fun_name):
             return
+        self.noted.note(planned)
         try:
             answer = self.answer(planned.report())
         except UnknownName as error:  # another function may have the value
@@ -249,72 +273,21 @@ class Session:
         return self.status
 
 
+class Notes:
+    """Says once of each function that is planned for another mesh than --mesh says: for that of its arguments."""
 
+    def __init__(self, mesh: AbstractMesh | None) -> None:
+        self.mesh, self.noted = mesh, set[str]()
 
-def add_diff(commands: Any) -> None:
-    command = commands.add_parser(
-        "diff", help="two plans side by side: two scripts, two versions of one, or two meshes",
-        description="With one target, two of --mesh or --example: meshjit diff --mesh data=8 --mesh data=4,model=2 train.py:step",
-    )  # fmt: skip
-    add_setting(command)
-    add_target(command)
-    command.add_argument("other", nargs="?", help="the second target")
-    command.add_argument(
-        "--plan", action="append", default=[], metavar="FILE", help="a plan that meshjit plan --save wrote; '-': the usual plan"
-    )
-
-
-def diff(parsed: argparse.Namespace) -> int:
-    """Functions are compared by name; those of one target alone are named."""
-    meshes = [parsed_mesh(text) for text in parsed.mesh] or [None]
-    targets = [parsed.target] if parsed.other is None else [parsed.target, parsed.other]
-    examples, plans = parsed.example or [None], parsed.plan or ["-"]
-    if max(len(meshes), len(targets), len(examples), len(plans)) < 2:
-        raise Unusable("there is one plan\n  fix: a second target, --mesh, --example or --plan")
-    sides = [_reports(parsed, *[_side(each, i) for each in (targets, meshes, examples, plans)]) for i in range(2)]
-    names = tuple(_side_names(parsed, meshes))
-    for name in dict.fromkeys([*sides[0], *sides[1]]):
-        if name not in sides[0] or name not in sides[1]:
-            print(f"{name} is in {names[0] if name in sides[0] else names[1]} alone")
-            continue
-        comparison = sides[0][name].compare(sides[1][name], (names[0], names[1]))
-        print(comparison.to_json() if parsed.json else f"{name}\n{comparison}")
-    return 0
-
-
-def _side_names(parsed: argparse.Namespace, meshes: Sequence[Any]) -> list[str]:
-    if parsed.other is not None and parsed.other != parsed.target:
-        return ["first", "second"] if max(len(parsed.target), len(parsed.other)) > LONGEST else [parsed.target, parsed.other]
-    if len(parsed.plan) > 1:
-        return [os.path.basename(name)[:LONGEST] if name != "-" else "usual" for name in parsed.plan]
-    if len(meshes) < 2:
-        return [name[:LONGEST] for name in parsed.example]
-    return [",".join(f"{name}={size}" for name, size in mesh.shape.items())[:LONGEST] for mesh in meshes]
-
-
-def _side(choices: Sequence[Any], i: int) -> Any:
-    return choices[min(i, len(choices) - 1)]
-
-
-def _reports(
-    parsed: argparse.Namespace, target: str, mesh: AbstractMesh | None, example: str | None, plan: str
-) -> dict[str, Report]:
-    reports: dict[str, Report] = {}
-    changes = {"target": target, "abstract": True, "example": [] if example is None else [example]}
-    setting = setting_of(argparse.Namespace(**{**vars(parsed), **changes}), mesh)
-    if plan != "-":
-        setting = _by_saved_plan(setting, plan)
-    listen(target, [], setting, lambda planned, _: reports.__setitem__(planned.call.title, planned.report()))
-    return reports
-
-
-def _by_saved_plan(setting: Setting, plan: str) -> Setting:
-    if not os.path.isfile(plan):
-        raise Unusable(f"there is no file {plan}\n  write one: meshjit plan --save {plan} …")
-    if setting.mesh is None:
-        raise Unusable("--plan needs a mesh\n  fix: --mesh data=4,model=2, as the plan was made for")
-    automatic = Automatic(Limits(plan=plan), (setting.mesh,))
-    return AutomaticSetting(None, setting.platform, setting.model, True, setting.arguments, setting.example, automatic)
+    def note(self, planned: Planned) -> None:
+        own, title = planned.plan.mesh, planned.call.title
+        if self.mesh is None or title in self.noted or {**own.shape} == {**self.mesh.shape} or own.size == 1:
+            return
+        self.noted.add(title)
+        asked, mine = (",".join(f"{name}={size}" for name, size in mesh.shape.items()) for mesh in (self.mesh, own))
+        fix = "meshjit plan --mesh places them itself; or name a function, with --arg or --example"
+        problem = f"{title} is planned for {mine}, not for --mesh {asked}: its arguments are placed there"
+        print(f"note: {problem}\n  fix: {fix}", file=sys.stderr)
 
 
 def told(run: Any, parsed: argparse.Namespace) -> int:

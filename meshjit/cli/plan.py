@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from meshjit.api.auto import meshes_of
 from meshjit.api.call import Automatic
 from meshjit.api.stages import Planned
-from meshjit.cli.inspect import Session, add_setting, add_target, check_words, read_behind
+from meshjit.cli.inspect import (
+    Session,
+    add_setting,
+    add_target,
+    check_folder,
+    check_views,
+    check_words,
+    mesh_on,
+    read_behind,
+)
 from meshjit.core.plan import Plan
 from meshjit.inspect.ahead import absent_accelerators, compiled_text
 from meshjit.inspect.calibrate import calibrated
@@ -21,6 +32,7 @@ from meshjit.plan.automatic.limits import Limits
 from meshjit.report.units import seconds_text
 from meshjit.runtime import client
 from meshjit.targets.files import SUFFIX, written
+from sharding.mesh import BaseMesh
 
 BEHIND = frozenset("--mesh --devices --topology --memory --compile --save --load".split())  # options also read behind the script
 _SIZES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -60,8 +72,12 @@ def plan(parsed: argparse.Namespace) -> int:
         return calibrate(parsed)
     if parsed.target is None:
         raise Unusable("there is no target\n  fix: a script, or a function of one: meshjit plan --devices 8 train.py:step")
-    if bool(parsed.mesh) + bool(parsed.devices) + bool(parsed.topology) > 1 and not (parsed.devices and parsed.topology):
-        raise Unusable("--mesh says which devices there are\n  fix: leave --devices and --topology out")
+    if parsed.mesh and parsed.devices is not None:
+        raise Unusable("--mesh says how many devices there are\n  fix: leave --devices out")
+    if len(parsed.mesh) > 1:
+        raise Unusable("--mesh is given twice\n  fix: meshjit diff compares two meshes")
+    check_views(parsed.view)
+    check_folder("--save", parsed.save)
     with absent_accelerators() if parsed.topology else contextlib.nullcontext():
         return _plan(parsed)
 
@@ -91,11 +107,13 @@ def _plan(parsed: argparse.Namespace) -> int:
         raise Unusable(f"there is no file {parsed.load}\n  fix: --save {parsed.load} writes one, without --load")
     try:
         limits = Limits(parsed_size(parsed.memory), parsed.time_limit, parsed.load, parsed.effort).checked("auto")
-        meshes = [parsed_mesh(parsed.mesh[0])] if parsed.mesh else meshes_of(parsed.devices, parsed.topology)
     except ValueError as error:
         raise Unusable(str(error).removeprefix("auto: ")) from None
+    automatic = functools.cache(lambda: Automatic(limits, tuple(_meshes(parsed))))
+    if parsed.mesh or parsed.topology or (parsed.devices or 1) < 1:  # nothing that the script says matters
+        automatic()
     example = next(iter(parsed.example), None)
-    setting = AutomaticSetting(None, None, None, True, tuple(parsed.arg), example, Automatic(limits, tuple(meshes)))
+    setting = AutomaticSetting(None, None, None, True, tuple(parsed.arg), example, automatic)
     session = Session(parsed)
 
     def take(planned: Planned, _: Any) -> None:
@@ -113,6 +131,16 @@ def _plan(parsed: argparse.Namespace) -> int:
     finally:
         session.page()
     return session.end()
+
+
+def _meshes(parsed: argparse.Namespace) -> Sequence[BaseMesh]:
+    """The one that was asked for, or all to choose from. Of the devices that are here where no machine is named."""
+    if parsed.mesh:
+        return [mesh_on(parsed_mesh(parsed.mesh[0]), parsed.topology)]
+    try:
+        return meshes_of(parsed.devices, parsed.topology)
+    except ValueError as error:
+        raise Unusable(str(error).removeprefix("auto: ")) from None
 
 
 def overlap_text(plan: Plan) -> str:

@@ -63,7 +63,7 @@ def emit(
     lines = "\n    ".join([*emitter.lines, returned])
     functions = "".join(emitter.functions.values())
     return (
-        f"{emitter.declarations}module @{_symbol(program.name)} attributes "
+        f"{emitter.declarations}module @jit_{_symbol(program.name)} attributes "
         f"{{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {mesh.size} : i32}} {{\n"
         f"  func.func public @main({', '.join(arguments)}) -> ({results}) {{\n    {lines}\n  }}\n{functions}}}\n"
     )

@@ -60,12 +60,13 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class AutomaticSetting(Setting):
-    """Functions are planned automatically. Nothing is run."""
+    """Functions are planned automatically. Nothing is run. `automatic` is asked once a function is there: a script may say first
+    how many devices it wants."""
 
-    automatic: Automatic = Automatic()
+    automatic: Callable[[], Automatic] = Automatic
 
     def plan(self, traced: Traced) -> Planned:
-        return traced.automatically(self.automatic)
+        return traced.automatically(self.automatic())
 
 
 Listener = Callable[[Planned, Any], None]  # what was planned; the Compiled, or None where nothing is compiled

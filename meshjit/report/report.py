@@ -45,6 +45,7 @@ from meshjit.report.text import (
 from meshjit.report.timeline import Span, timeline
 from meshjit.report.transfers import SLICE, Total, Transfer, single_transfers, summed, totals, transfers
 from meshjit.report.why import Answer, why
+from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec, padded
 
 T = TypeVar("T")
@@ -134,9 +135,12 @@ class Report:
         function, a result, or a name of the Plan's text (`%12`). UnknownName lists the nearest."""
         return Text(why(self.subject, values_named(self.subject, name)), _answers)
 
-    def why_not(self, name: str, spec: PartitionSpec) -> Text[Comparison]:
+    def why_not(self, name: str, spec: PartitionSpec | NamedSharding) -> Text[Comparison]:
         """The plan in which the values that `name` means are placed as `spec` says, beside this one; `.data.is_better` says
-        whether planning would prefer it. ShardingError for a spec that cannot place them."""
+        whether planning would prefer it. ShardingError for a spec that cannot place them, TypeError for what is no spec."""
+        spec = spec.spec if isinstance(spec, NamedSharding) else spec
+        if not isinstance(spec, PartitionSpec):
+            raise TypeError(f"why_not({name!r}): {spec!r} is no spec\n  fix: a PartitionSpec, such as P('x', None)")
         values = [v for v in values_named(self.subject, name) if v.rank >= len(spec)]
         pins: dict[Var, PartitionSpec] = {v: padded(spec, v.rank) for v in values or values_named(self.subject, name)}
         return Text(compare(self.subject, planned_with(self.subject, pins)), _with_verdict)

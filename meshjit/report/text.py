@@ -291,7 +291,7 @@ def _listed(values: Sequence[str], most: int = MOST_VALUES) -> str:
 
 def suggestion_lines(suggestions: Suggestions, width: int = WIDTH) -> Iterator[str]:
     yield f"now: {cost_text(suggestions.now)}"
-    if not suggestions.rows:
+    if not suggestions.rows and suggestions.possible:
         yield "no annotation that was planned makes it cheaper"
     for i, row in enumerate(suggestions.rows):
         where = "in_shardings" if row.is_argument else f"a constraint at {row.source}"
@@ -307,4 +307,5 @@ def suggestion_lines(suggestions: Suggestions, width: int = WIDTH) -> Iterator[s
     if suggestions.stopped:
         yield f"{suggestions.tried} of {suggestions.possible} annotations were planned; more: --seconds 60"
     else:
-        yield f"all {suggestions.possible} annotations were planned"
+        count = suggestions.possible
+        yield f"all {count} annotations were planned" if count else "there is no further annotation to plan"

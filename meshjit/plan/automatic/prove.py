@@ -134,8 +134,8 @@ class Proof:
 
     def run(self, effort: float = math.inf) -> None:
         """Rounds until it is over, or so much more effort is spent."""
-        least = self.effort - effort
-        while not self.is_over and self.effort > least:
+        most = self.spent + effort
+        while not self.is_over and self.spent < most:
             self._round()
             self.rounds += 1
 
