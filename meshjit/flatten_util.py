@@ -25,9 +25,10 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
         return mnp.zeros(0, np.float32), _Unravel(treedef, (), (), None)
     dtypes = tuple(mnp.result_type(leaf) for leaf in leaves)
     dtype = mnp.result_type(*dtypes)
-    flat = mnp.concatenate([mnp.ravel(mnp.asarray(leaf, dtype)) for leaf in leaves])
+    is_one = len(set(dtypes)) == 1  # then what is weak stays so
+    flat = mnp.concatenate([mnp.ravel(mnp.asarray(leaf, None if is_one else dtype)) for leaf in leaves])
     shapes = tuple(tuple(np.shape(leaf)) for leaf in leaves)
-    return flat, _Unravel(treedef, shapes, dtypes, dtype if len(set(dtypes)) > 1 else None)
+    return flat, _Unravel(treedef, shapes, dtypes, None if is_one else dtype)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -337,3 +338,46 @@ def test_what_replaces_nan_is_not_weak() -> None:
     for x in (2.0, float("nan"), mnp.asarray(2.0)):
         assert not mnp.nan_to_num(x).weak_type
     assert mnp.nan_to_num(3).weak_type
+
+
+X = [5, -7, 100]
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.uint8, np.uint32])
+def test_the_remainder_of_lax_modulo_zero_is_the_dividend(dtype: Any) -> None:
+    """It was 0, which it is for `numpy.fmod`."""
+    x = np.array(X).astype(dtype)
+    for fun in (mj.lax.rem, mj.jit(mj.lax.rem)):
+        assert fun(x, np.array([0, 3, 0], dtype)).tolist() == [x[0], np.fmod(x[1], dtype(3)), x[2]]
+    assert mnp.fmod(x, np.zeros_like(x)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_places_of_distinct_elements_are_of_the_index_dtype(axis: int | None) -> None:
+    for x64, dtype in ((True, "int64"), (False, "int32")):
+        with mj.enable_x64(x64):
+            results = mnp.unique(np.array([1, 1, 2], np.float32), True, True, True, axis=axis)
+            assert [r.dtype.name for r in results[1:]] == [dtype] * 3
+            assert mnp.unique_inverse(mnp.arange(3)).inverse_indices.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("fun", "dtype", "weak"),
+    [
+        (lambda: mj.nn.relu(np.array([True, False])), "int32", True),  # was a bool
+        (lambda: mj.nn.softplus(mnp.array([True, False])), "float32", True),
+        (lambda: mj.nn.gelu(1.0), "float32", False),
+        (lambda: mj.nn.gelu(1.0, approximate=False), "float32", False),
+        (lambda: mnp.choose(0, [1, 2]), "int32", False),
+        (lambda: mnp.nextafter(1, 2), "float32", True),
+        (lambda: mnp.nextafter(1.0, np.float32(2)), "float32", False),
+        (lambda: mj.flatten_util.ravel_pytree([3, 4])[0], "int32", True),
+        (lambda: mj.flatten_util.ravel_pytree([3, 4.0])[0], "float32", False),
+        (lambda: mj.lax.pow(2.0, mnp.int32(3)), "float32", False),
+        (lambda: mj.lax.pow(2.0, 3), "float32", True),
+    ],
+    ids=range(11),
+)
+def test_results_are_as_weak_as_those_of_jax(fun: Any, dtype: str, weak: bool) -> None:
+    assert (fun().dtype, fun().weak_type) == (dtype, weak)

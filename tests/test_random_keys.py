@@ -187,6 +187,9 @@ def test_bits_of_the_generator_of_xla() -> None:
     assert np.asarray(mj.lax.rng_bit_generator(key, (3,), np.uint8)[1]).tolist() == [135, 117, 61]
     of_philox = mj.lax.rng_bit_generator(key, (3,), np.uint16, mj.lax.RandomAlgorithm.RNG_PHILOX)[1]
     assert np.asarray(of_philox).tolist() == [15495, 32373, 18237]
+    after, bits = mj.lax.rng_bit_generator(key, (4,), np.uint64)  # 32 bits each
+    of_32 = mj.lax.rng_bit_generator(key, (4,))
+    assert bits.dtype == np.uint32 and [x.tolist() for x in (after, bits)] == [x.tolist() for x in of_32]
     with mj.enable_x64(True):
         after, bits = mj.lax.rng_bit_generator(key, (4,), np.uint64)
         assert np.asarray(after).tolist() == [5, 7, 0, 4]

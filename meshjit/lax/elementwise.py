@@ -12,9 +12,9 @@ from meshjit.core.types import SMALL_INTEGERS, bits_of, is_inexact, kind_of
 from meshjit.lax.accuracy import AccuracyMode, Tolerance, accurate
 from meshjit.lax.operands import require_alike, strict
 from meshjit.lax.regions import apply as apply_equation
-from meshjit.numpy import division, elementwise, powers, ufuncs
+from meshjit.numpy import elementwise, powers, ufuncs
 from meshjit.numpy.bits import bitcast_convert_type
-from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, lifted, ops, shape_of, weak_of
+from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, exactly, lifted, ops, shape_of, weak_of
 from meshjit.trace import argument_of, bind, line_of, user_source
 from meshjit.trees import WORDS as tree
 
@@ -27,7 +27,8 @@ def _divide(x: Any, y: Any) -> Any:
 add, sub, _mul = (
     strict(n, "number", f) for n, f in (("add", ufuncs.add), ("sub", ufuncs.subtract), ("mul", ufuncs.multiply))
 )  # fmt: skip
-div, rem = strict("div", "number", _divide), strict("rem", "real", division.fmod)
+div = strict("div", "number", _divide)
+rem = strict("rem", "real", lambda x, y: apply("remainder", x, y))  # of integers modulo 0 the dividend
 max, min = strict("max", "any", ufuncs.maximum), strict("min", "any", ufuncs.minimum)  # noqa: A001
 nextafter = strict("nextafter", "float", elementwise.nextafter)
 
@@ -55,7 +56,10 @@ shift_right_arithmetic = strict("shift_right_arithmetic", "integer", lambda x, y
 
 def pow(x: Any, y: Any) -> Any:  # noqa: A001
     """x ** y of floating or complex x, and y of its dtype or of integers."""
-    return _power_of_integers(x, y) if kind_of(dtype_of(y)) in "iub" else _power(x, y)
+    if kind_of(dtype_of(y)) not in "iub":
+        return _power(x, y)
+    result = _power_of_integers(x, y)
+    return result if weak_of(y) else exactly(result, dtype_of(result), False)
 
 
 _power = strict("pow", "inexact", powers.power)

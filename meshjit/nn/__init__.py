@@ -19,7 +19,20 @@ from meshjit.nn.scaling import (
     scaled_matmul as scaled_matmul,
 )
 from meshjit.numpy.arguments import shape_tuple
-from meshjit.numpy.promote import apply, asarray, cast, dtype_of, float_of, lifted, normal_axis, ops, promoted, shape_of, weak_of
+from meshjit.numpy.promote import (
+    apply,
+    asarray,
+    cast,
+    dtype_of,
+    exactly,
+    float_of,
+    lifted,
+    normal_axis,
+    ops,
+    promoted,
+    shape_of,
+    weak_of,
+)
 from meshjit.numpy.quick.names import install as _quicken
 from meshjit.numpy.reductions import logsumexp as logsumexp, selection
 from meshjit.numpy.ufuncs import tanh as tanh
@@ -32,8 +45,8 @@ def identity(x: Any) -> Any:
 
 
 def relu(x: Any) -> Any:
-    """max(x, 0), with derivative 0 at 0; NaN stays."""
-    return apply("relu", x)
+    """max(x, 0), with derivative 0 at 0; NaN stays. Booleans give integers."""
+    return mnp.maximum(x, 0) if dtype_of(x) == np.bool_ else apply("relu", x)
 
 
 def relu6(x: Any) -> Any:
@@ -80,7 +93,7 @@ def mish(x: Any) -> Any:
 
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)) without overflow."""
-    return mnp.logaddexp(x, 0.0 if weak_of(x) else np.zeros((), float_of(dtype_of(x))))
+    return mnp.logaddexp(x, 0.0 if weak_of(x) or dtype_of(x) == np.bool_ else np.zeros((), float_of(dtype_of(x))))
 
 
 def log_sigmoid(x: Any) -> Any:
@@ -135,8 +148,8 @@ def gelu(x: Any, approximate: bool = True) -> Any:
     x = normalizing.floated(x)
     if approximate:
         inner = np.sqrt(2 / np.pi).item() * (x + 0.044715 * (x**3))
-        return x * (0.5 * (1.0 + mnp.tanh(inner)))
-    return x * apply("erfc", -x * np.sqrt(0.5).item()) / 2
+        return exactly(x * (0.5 * (1.0 + mnp.tanh(inner))), dtype_of(x), False)
+    return exactly(x * apply("erfc", -x * np.sqrt(0.5).item()) / 2, dtype_of(x), False)
 
 
 def glu(x: Any, axis: int = -1) -> Any:

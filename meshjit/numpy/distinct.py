@@ -100,7 +100,7 @@ def _with_places(
     group = ufuncs.subtract(reductions.cumsum(cast(first, np.int32)), 1)
     if asked[1]:
         inverse = IndexUpdater(zeros((total,), np.int32))[places].add(group)  # places differ: as good as set, and a sum
-        results.append(reshape(inverse, shape))
+        results.append(cast(reshape(inverse, shape), index_dtype()))
     if asked[2]:
         results.append(bincount(group, length=size))
     return results[0] if len(results) == 1 else tuple(results)

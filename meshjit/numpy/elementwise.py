@@ -312,7 +312,7 @@ def exp2_exact(exponent: Any, dtype: Any) -> Any:
 
 def nextafter(x1: Any, x2: Any) -> Any:
     """The neighbour of x towards y in its dtype, by its bits: those of one sign are ordered as integers are."""
-    (x1, x2), _ = promoted(x1, x2, inexact=True)
+    (x1, x2), weak = promoted(x1, x2, inexact=True)
     x1, x2 = broadcast_all([x1, x2], TypeError)
     dtype = dtype_of(x1)
     kind = _integer_like(dtype)
@@ -321,7 +321,8 @@ def nextafter(x1: Any, x2: Any) -> Any:
     moved = bind(ops("bitcast_convert"), add(bits, where(away, 1, -1)), dtype=dtype)
     tiny = bind(ops("bitcast_convert"), cast(1, kind), dtype=dtype)
     moved = where(equal(x1, 0), copysign(tiny, x2), moved)
-    return where(equal(x1, x2), x2, where(logical_or(isnan(x1), isnan(x2)), np.nan, moved))
+    result = where(equal(x1, x2), x2, where(logical_or(isnan(x1), isnan(x2)), np.nan, moved))
+    return exactly(result, dtype, weak)
 
 
 composed(globals(), "logaddexp logaddexp2 hypot nan_to_num")

@@ -22,6 +22,7 @@ from meshjit.numpy.promote import (
     cast,
     concrete,
     dtype_of,
+    exactly,
     lifted,
     no_out,
     normal_axes,
@@ -52,7 +53,8 @@ def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise"
     result = options[-1]
     for i in reversed(range(len(options) - 1)):
         result = ufuncs.where(ufuncs.equal(a, i), options[i], result)
-    return lifted(broadcast_to(result, np.broadcast_shapes(shape_of(result), shape_of(a))))
+    result = broadcast_to(result, np.broadcast_shapes(shape_of(result), shape_of(a)))
+    return exactly(lifted(result), dtype_of(result), False)
 
 
 def piecewise(x: Any, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:

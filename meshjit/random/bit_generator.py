@@ -11,6 +11,8 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.api.out_sharding import takes_out_sharding
+from meshjit.config import config
+from meshjit.core.promotion import canonical
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.random.philox import words_of
 from meshjit.trace import line_of, user_source
@@ -38,8 +40,9 @@ def rng_bit_generator(
     """(the key that comes next, bits of this shape): words of Philox-4x32-10, as XLA makes them on CPUs, the same
     on all platforms.
 
-    key: u32[4] or u64[2]. dtype: uint8, uint16, uint32 or, with enable_x64, uint64. out_sharding: of the bits. Raises TypeError
-    for others, ValueError for Threefry, which `random.bits` gives.  Source: jax.lax.rng_bit_generator; Salmon et al., 2011."""
+    key: u32[4] or u64[2]. dtype: uint8, uint16, uint32 or uint64, which is uint32 without enable_x64. out_sharding: of the bits.
+    Raises TypeError for others, ValueError for Threefry, which `random.bits` gives.  Source: jax.lax.rng_bit_generator; Salmon et
+    al., 2011."""
     if RandomAlgorithm(algorithm) == RandomAlgorithm.RNG_THREE_FRY:
         raise ValueError(
             f"rng_bit_generator: there is no Threefry with a counter in its key\n  at {line_of(user_source())}\n"
@@ -59,7 +62,7 @@ def _generated(words: Any, shape: Sequence[int], dtype: Any, out_sharding: Any) 
             f"rng_bit_generator: the key must be uint32[4] or uint64[2], got {words.dtype.name}{list(words.shape)}\n"
             f"  at {line_of(user_source())}"
         )
-    shape, dtype = shape_tuple(shape), np.dtype(dtype)
+    shape, dtype = shape_tuple(shape), canonical(np.dtype(dtype), config.enable_x64)
     if dtype.name not in ("uint8", "uint16", "uint32", "uint64"):
         raise TypeError(f"rng_bit_generator: bits of dtype {dtype.name}; uint8, uint16, uint32 and uint64 can be had")
     counts = -(-math.prod(shape) * (2 if dtype.itemsize == 8 else 1) // 4)
