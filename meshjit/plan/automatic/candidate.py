@@ -6,12 +6,13 @@ The rent decides between plans that take equally long: parameters are not replic
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from meshjit.core.plan import Plan
-from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import SURELY, Draft, first_draft
@@ -29,24 +30,35 @@ REFINEMENTS: Final[Mapping[str, Container[str]]] = {
     "propagated": FOR_TIME, "propagated, none computed again": FOR_TIME - {"compute"}, "propagated, spread": FOR_TIME,
 }  # fmt: skip
 SPREAD: Final = "propagated, spread"
+WAYS: Final = 27  # to spread inputs, three axes over two dims
 RENT: Final = 1e-4  # of the seconds that reading an argument or writing a result once takes
 
 
 @dataclass(frozen=True)
 class Candidate:
     """`peak`: the most bytes that a device holds at a time. `draft`: what was prescribed, if anything was; `refined_by`: the
-    proposals that made the plan of it, "" for none, "propagated…" where they were made for what the annotations alone give."""
+    proposals that made the plan of it, "" for none, "propagated…" where they were made for what the annotations alone give, with
+    inputs in the `way`-th of `ways_of_inputs`."""
 
     plan: Plan
     seconds: float
     peak: float
     draft: Draft | None = None
     refined_by: Refinement = ""
+    way: int = 0
 
     @property
     def computes_again(self) -> bool:
         """Whether the plan computes something again to fit. Bounds say nothing of such plans."""
-        return any(trial.kind == "compute" and trial.is_accepted for trial in self.plan.trials)
+        return self._has("compute")
+
+    @property
+    def is_in_blocks(self) -> bool:
+        """Whether loops do several iterations at once, which only proposals try."""
+        return self._has("block")
+
+    def _has(self, kind: str) -> bool:
+        return any(trial.kind == kind and trial.is_accepted for trial in self.plan.trials)
 
     def is_better_than(self, other: Candidate, memory: float) -> bool:
         over, others = (max(0.0, each.peak - memory) for each in (self, other))
@@ -71,10 +83,12 @@ def refined(candidate: Candidate, machine: Machine, by: Refinement = "all") -> C
     return dataclasses.replace(candidate_of(plan, machine), draft=candidate.draft, refined_by=by)
 
 
-def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candidate:
+def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement, way: int = 0) -> Candidate:
     """The plan without any search but for proposals; once more with its outputs where the inputs are that they are tied to.
-    SPREAD: with every input over all devices that nobody placed."""
-    draft = _with_spread_inputs(draft) if by == SPREAD else draft
+    SPREAD: with inputs placed in one of the `ways_of_inputs`."""
+    if by == SPREAD:
+        annotations = dataclasses.replace(draft.annotations, inputs=ways_of_inputs(draft)[way])
+        draft = first_draft(draft.program, annotations, draft.assigner)
     plan, outputs = search(draft, REFINEMENTS[by]), list(draft.annotations.outputs)
     for output, source in ties.items():
         if plan.outputs[output] != plan.inputs[source]:
@@ -82,22 +96,37 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candida
     if outputs != list(draft.annotations.outputs):
         annotations = dataclasses.replace(draft.annotations, outputs=outputs)
         plan = search(first_draft(draft.program, annotations, draft.assigner), REFINEMENTS[by])
-    return dataclasses.replace(candidate_of(plan, draft.machine), refined_by=by)
+    return dataclasses.replace(candidate_of(plan, draft.machine), refined_by=by, way=way)
 
 
-def _with_spread_inputs(draft: Draft) -> Draft:
-    """The same with each large input over all axes that nobody placed, and that divide it. Large are those of as many bytes as a
-    shard of the largest."""
-    mesh, vars = draft.machine.mesh, draft.program.inputs
+def ways_of_inputs(draft: Draft) -> Sequence[Sequence[PartitionSpec | None]]:
+    """Specs of the inputs, of which the large ones that nobody placed are spread. Large are those of as many bytes as a shard of
+    the largest. First each is over all axes that divide it; then come all ways to give dims axes, alike for all of them, if these
+    are no more than WAYS:
+
+        over x=2, y=4     f32[512, 512] over [y, x]; over [x, -], [-, x], [y, -], [x*y, -], [y, x], …, [-, x*y]
+    """
+    mesh, vars, given = draft.machine.mesh, draft.program.inputs, draft.annotations.inputs
     names = [name for name, size in mesh.shape.items() if size > 1]
     least = max([v.type.nbytes for v in vars], default=0) / mesh.device_count
+    free = [spec is None and v.type.nbytes >= least for spec, v in zip(given, vars, strict=True)]
 
-    def spread(var: Var) -> PartitionSpec:
-        return spec_of(with_axes(var.shape, Placement.replicated(var.rank), names, mesh))
+    def specs(place: Callable[[tuple[int, ...]], Placement]) -> list[PartitionSpec | None]:
+        return [spec_of(place(v.shape)) if f else spec for spec, v, f in zip(given, vars, free, strict=True)]
 
-    pairs = zip(draft.annotations.inputs, vars, strict=True)
-    specs = [spread(v) if spec is None and v.type.nbytes >= least else spec for spec, v in pairs]
-    return first_draft(draft.program, dataclasses.replace(draft.annotations, inputs=specs), draft.assigner)
+    def over_all(shape: tuple[int, ...]) -> Placement:
+        return with_axes(shape, Placement.replicated(len(shape)), names, mesh)
+
+    def dealt(shape: tuple[int, ...], dims: Sequence[int]) -> Placement:
+        axes = [tuple([name for name, dim in zip(names, dims, strict=True) if dim == d]) for d in range(len(shape))]
+        return Placement(tuple([have if mesh.axes_size(have) <= n else () for n, have in zip(shape, axes, strict=True)]))
+
+    rank = max([len(v.shape) for v, f in zip(vars, free, strict=True) if f], default=0)
+    ways = [specs(over_all)]
+    if (rank + 1) ** len(names) <= WAYS:
+        every = itertools.product(range(rank + 1), repeat=len(names))  # the last stands for no dim
+        ways += [specs(functools.partial(dealt, dims=dims)) for dims in every if min(dims, default=rank) < rank]
+    return [way for n, way in enumerate(ways) if way not in ways[:n]]
 
 
 def rent(types: Sequence[TensorType], placements: Sequence[Placement], machine: Machine) -> float:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from meshjit.plan.automatic.candidate import SPREAD, Candidate, arguments_bytes, candidate_of, propagated, refined
+from meshjit.plan.automatic.candidate import SPREAD, Candidate, arguments_bytes, candidate_of, propagated, refined, ways_of_inputs
 from meshjit.plan.automatic.frugal import CLOSE
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe
@@ -70,12 +70,21 @@ class Made:
             return plain
         return propagated(self.draft, self.ties, "propagated")
 
-    def from_spread_inputs(self, best: Candidate, is_open: bool) -> Candidate | None:
+    def from_spread_inputs(self, best: Candidate, is_open: bool, is_in_blocks: bool) -> Candidate | None:
         """What propagation makes of inputs that lie over all devices, where the best plan repeats work, or a much better one is
-        not ruled out: it goes on from there over parts of axes, too."""
+        not ruled out: it goes on from there over parts of axes, too. Where that, or the plan that was found, does iterations of
+        loops in blocks, which proposals alone try, the best of all ways to spread the inputs of a short Program."""
         assert best.plan.cost is not None
         repeats = best.plan.cost.work_seconds > REPEATED * self.least_work
-        return propagated(self.draft, self.ties, SPREAD) if (repeats or is_open) and not self.is_late else None
+        if self.is_late or not (repeats or is_open or is_in_blocks):
+            return None
+        spread = propagated(self.draft, self.ties, SPREAD)
+        if not (spread.is_in_blocks or is_in_blocks) or len(self.draft.program.eqns) > REFINED:
+            return spread
+        for way in range(1, len(ways_of_inputs(self.draft))):
+            other = propagated(self.draft, self.ties, SPREAD, way)
+            spread = other if other.is_better_than(spread, self.memory) else spread
+        return spread
 
     @property
     def quickest(self) -> float:

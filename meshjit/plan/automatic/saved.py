@@ -63,6 +63,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "memory": lambda v: _is_number(v) and v > 0,
     "written": lambda v: _are(v, None, lambda each: each in WAYS),
     "before": lambda v: isinstance(v, dict) and {*v} == {*PlanCost.__annotations__} and all(map(_is_number, v.values())),
+    "way": lambda v: isinstance(v, int) and v >= 0,
     "seconds": _is_number,
     "bound": _is_number,
 }
@@ -90,9 +91,10 @@ class SavedPlanError(ShardingError):
         return f"; what still holds, pinned: traced.plan(pins={{{shown}{more}}})"
 
 
-def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None) -> dict[str, Any]:
+def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None, way: int = 0) -> dict[str, Any]:
     """What `replay` needs of a draft whose equations were prescribed, or of the user's annotations alone, of which nothing was.
-    `refined_by`: the proposals that are tried on top, within the memory; `plan`: what they made of it."""
+    `refined_by`: the proposals that are tried on top, within the memory; `plan`: what they made of it, with inputs in that
+    `way` (`candidate.py`)."""
     assigner, machine = draft.assigner, draft.machine
     plans, collected = (assigner.plans, assigner.collected) if isinstance(assigner, Prescribed) else ({}, {})
     inputs, outputs = draft.plan.inputs, draft.plan.outputs
@@ -109,6 +111,7 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None) -> 
         "outputs": [str(p) for p in outputs],
         "collected": {str(draft.flat.numbers[var]): is_late for var, is_late in collected.items()},
         "refined": refined_by,
+        "way": way,
         "memory": machine.topology.memory,
     }
 

@@ -43,6 +43,7 @@ FAR: Final = 1.05  # times the seconds of another Search's plan: a plan of a des
 OPEN: Final = 1.05  # times the bound: a plan beside which that of propagation from spread inputs is priced, too
 FAR_OF_LONG: Final = 1.03  # times the bound: a long Program gets further rounds of a proof as long as its best plan takes more,
 FURTHER: Final = 0.5  # with so much of the effort for its bound at most
+UNSURE: Final = 1 / 3  # of the effort, where no plan that fits was made
 NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
 
 
@@ -201,10 +202,12 @@ class Search(Made):
             best = lighter
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
-        if not self.is_hopeless and best.seconds <= FAR * self.rival:
-            spread = self.from_spread_inputs(best, not self.later and best.seconds > OPEN * self.bound)
-            best = best if spread is None or not spread.is_better_than(best, self.memory) else spread
         self.chosen = self.as_refined(best)
+        if not self.is_hopeless and best.seconds <= FAR * self.rival:
+            is_open = not self.later and best.seconds > OPEN * self.bound
+            spread = self.from_spread_inputs(best, is_open, self.chosen.is_in_blocks)
+            if spread is not None and spread.is_better_than(self.chosen, self.memory):
+                self.chosen = spread
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit
             self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
         return self.chosen
@@ -216,12 +219,13 @@ class Search(Made):
         cost, quick = best.plan.cost, fastest.plan.cost
         assert cost is not None and quick is not None
         known = self.known(min(cost.seconds, quick.seconds))
-        if best.refined_by == SPREAD and cost.seconds * EQUAL < self.bound:  # over parts of axes, or it is written otherwise
+        is_beyond = best.refined_by == SPREAD or best.is_in_blocks  # over parts of axes, or it is written otherwise
+        if is_beyond and cost.seconds * EQUAL < self.bound:
             known, self.is_complete = min(known, self.least_work), False
         later = None if self.begins_relaxed and self.best is not None else self._proved_later(fastest, known)
         least = quick if best is not fastest else None
         optimum = Optimum(cost.seconds, known, self.searched, self.is_complete, later, least, cost.wire_bytes)
-        saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan)
+        saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan, best.way)
         exact = cost if best.draft is None or best.refined_by else best.draft.exact_cost
         return dataclasses.replace(best.plan, cost=exact, optimum=optimum, saved=saved)
 
@@ -276,7 +280,8 @@ class Search(Made):
     @functools.cached_property
     def proof(self) -> Proof | None:
         """That no plan is cheaper, with better plans on the way to it; None where none is needed, or it would be too wide.
-        It says nothing of plans that compute something again, so it is a brief one where only these fit."""
+        It says nothing of plans that compute something again, so it is a brief one where only these fit; where none was made that
+        fits, it may make some, or be in vain."""
         is_wide = self.later and has_many_axes(self.machine)
         if self.is_complete or self.effort <= 0 or self.is_late or is_wide or not math.isfinite(self.upper):
             return None
@@ -295,7 +300,7 @@ class Search(Made):
                 self.attempt(model, choices)
             return self.fitting
 
-        effort = self.effort if self.most < math.inf else BRIEF * self.effort
+        effort = self.effort if self.most < math.inf else (BRIEF if self.unfit.quickest < math.inf else UNSURE) * self.effort
         return Proof(model, self.upper, attempt, effort, self.deadline, self.most_rent)
 
     @property
