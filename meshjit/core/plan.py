@@ -156,13 +156,13 @@ class Optimum:
 
 # What bounds are of, docs/automatic.md, "What is chosen from".
 COMPARED: Final = (
-    "of plans over whole axes that compute nothing again; loops in blocks, and rewrites of some equations, are tried on the"
-    " chosen one alone"
+    "of plans over whole axes that compute nothing again; loops in blocks, and rewrites of some equations, are tried on a"
+    " few of them"
 )
 
 
 def _searched(name: str, optimum: Optimum) -> Decision:
-    ends = "no further choice can be cheaper" if optimum.is_complete else "the size or the time limit cut the search"
+    ends = "no further choice can be cheaper" if optimum.is_complete else "that no further choice is cheaper is not proved"
     plans = "1 plan was" if optimum.searched == 1 else f"{optimum.searched} plans were"
     reasons = f"{plans} priced in full; {ends}", f"on this mesh none takes less than {optimum.bound * 1e3:.4g} ms, {COMPARED}"
     if optimum.fastest is not None:

@@ -28,11 +28,13 @@ from sharding.spec import PartitionSpec, Placement, open_dims, padded, placement
 @dataclass(frozen=True)
 class Annotations:
     """What the user said: one spec per input and output of the Program; None leaves it to the compiler. `undonated`:
-    positions of inputs whose memory stays taken to the end, because nobody donates them."""
+    positions of inputs whose memory stays taken to the end, because nobody donates them. `chosen`: of inputs that planning
+    placed, not the user."""
 
     inputs: Sequence[PartitionSpec | None]
     outputs: Sequence[PartitionSpec | None]
     undonated: frozenset[int] = frozenset()
+    chosen: frozenset[int] = frozenset()
 
     def undonated_of(self, program: Program) -> frozenset[Var]:
         return frozenset([program.inputs[i] for i in self.undonated])

@@ -14,6 +14,8 @@ def seed_text(
 ) -> str:
     """`the annotation of %x, an input`; where the value in question is the seed itself, `the annotation, an input`."""
     subject = "" if is_own else f" of {names[seed]}"
+    if any(plan.program.inputs[i] is seed for i in annotations.chosen):
+        return f"a choice of planning{subject}, an input"
     if seed in plan.program.inputs:
         return f"the annotation{subject}, an input"
     maker = makers.get(seed)

@@ -148,7 +148,7 @@ class Subject:
 
     def _seed_text(self, number: int, is_own: bool) -> str:
         seed = self.describer.propagated.graph.seeds.get(number)
-        text = seed_text(self.plan, self.annotations, self.labels, self.makers, self.values[number], is_own)
+        text = seed_text(self.plan, self.describer.annotations, self.labels, self.makers, self.values[number], is_own)
         return text + (f": {placement_text(seed.placement)}" if seed is not None else "")
 
     def events(self) -> Iterator[tuple[Event, float]]:

@@ -87,7 +87,9 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement, way: int =
     """The plan without any search but for proposals; once more with its outputs where the inputs are that they are tied to.
     SPREAD: with inputs placed in one of the `ways_of_inputs`."""
     if by == SPREAD:
-        annotations = dataclasses.replace(draft.annotations, inputs=ways_of_inputs(draft)[way])
+        inputs, given = ways_of_inputs(draft)[way], draft.annotations.inputs
+        chosen = [i for i, (spec, before) in enumerate(zip(inputs, given, strict=True)) if spec is not before]
+        annotations = dataclasses.replace(draft.annotations, inputs=inputs, chosen=frozenset(chosen))
         draft = first_draft(draft.program, annotations, draft.assigner)
     plan, outputs = search(draft, REFINEMENTS[by]), list(draft.annotations.outputs)
     for output, source in ties.items():
