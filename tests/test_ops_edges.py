@@ -36,6 +36,7 @@ FLOATS = [
 
 # Where what XLA's CPU backend gives is no promise: (op, dtype) -> why. Everything else has to agree.
 UNSPECIFIED = {
+    ("power", "i8"): "without MLIR, as tests compile, -1 to a negative power is 0",
     ("power", "u8"): "exponents of 128 and more are read as negative",
     ("power", "i32"): "exponents near the largest integer leave the loop too early",
 }

@@ -31,7 +31,8 @@ def test_a_spec_reads_as_a_tuple() -> None:
     spec = P("data", None, ("x", "y"))
     assert repr(spec) == "P('data', None, ('x', 'y'))" and repr(P("data")) == "P('data',)"
     assert list(spec) == ["data", None, ("x", "y")] and len(spec) == 3 and spec[0] == "data" and spec[-1] == ("x", "y")
-    assert spec == ("data", None, ("x", "y")) and spec == P("data", None, ["x", "y"]) and spec != P("data")
+    assert tuple(spec) == ("data", None, ("x", "y")) and spec == P("data", None, ["x", "y"]) and spec != P("data")
+    assert spec != tuple(spec) and tuple(spec) != spec  # as in JAX
     assert hash(P("a", "b")) == hash(P(("a",), "b")) and P(("a",)) == P("a") and P(()) == P(None)
     assert spec[:2] == P("data", None) and isinstance(spec[:2], PartitionSpec)
     assert P("a") + P("b") == P("a", "b") == P("a") + ("b",) == ("a",) + P("b")
