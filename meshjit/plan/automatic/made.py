@@ -82,6 +82,8 @@ class Made:
         if not (spread.is_in_blocks or is_in_blocks) or len(self.draft.program.eqns) > REFINED:
             return spread
         for way in range(1, len(ways_of_inputs(self.draft))):
+            if self.is_late:
+                break
             other = propagated(self.draft, self.ties, SPREAD, way)
             spread = other if other.is_better_than(spread, self.memory) else spread
         return spread
