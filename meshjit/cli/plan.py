@@ -110,7 +110,8 @@ def _plan(parsed: argparse.Namespace) -> int:
     except ValueError as error:
         raise Unusable(str(error).removeprefix("auto: ")) from None
     automatic = functools.cache(lambda: Automatic(limits, tuple(_meshes(parsed))))
-    if parsed.mesh or parsed.topology or (parsed.devices or 1) < 1:  # nothing that the script says matters
+    is_wrong = parsed.devices is not None and parsed.devices < 1
+    if parsed.mesh or parsed.topology or is_wrong:  # nothing that the script says matters
         automatic()
     example = next(iter(parsed.example), None)
     setting = AutomaticSetting(None, None, None, True, tuple(parsed.arg), example, automatic)
