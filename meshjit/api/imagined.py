@@ -75,6 +75,6 @@ class Imagined:
 
 
 def _mesh_of(leaves: Sequence[Any]) -> Mesh | None:
-    """The devices of the first argument that lies on a mesh."""
+    """That of the first argument that lies on one."""
     placed = [getattr(leaf, "sharding", None) for leaf in leaves]
     return next((s.mesh for s in placed if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)), None)

@@ -9,9 +9,9 @@ from typing import Any
 
 from meshjit.api.call import Automatic
 from meshjit.api.stages import Planned
-from meshjit.cli.inspect import Notes, add_setting, add_target, mesh_on, setting_of
+from meshjit.cli.inspect import Notes, add_setting, add_target, setting_of
 from meshjit.inspect.functions import AutomaticSetting, listen
-from meshjit.inspect.unusable import Unusable, parsed_mesh
+from meshjit.inspect.unusable import Unusable, mesh_on, parsed_mesh
 from meshjit.plan.automatic import saved
 from meshjit.plan.automatic.limits import Limits
 from meshjit.report import Report

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import pydoc
 import shutil
@@ -13,12 +12,11 @@ import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from meshjit.api.auto import device_of
 from meshjit.api.stages import Planned
 from meshjit.core.garbage import rarely_collected
 from meshjit.inspect.functions import Setting, is_function, listen
 from meshjit.inspect.shardy import mlir_text
-from meshjit.inspect.unusable import Unusable, nearest, parsed_mesh, parsed_spec, parsed_topology
+from meshjit.inspect.unusable import Unusable, check_count, nearest, parsed_mesh, parsed_spec, parsed_topology
 from meshjit.report import Report
 from meshjit.report.as_json import plain
 from meshjit.report.exports import EXPORTS
@@ -28,7 +26,6 @@ from meshjit.report.report import VIEWS, Text
 from meshjit.report.suggest import Suggestions
 from meshjit.report.text import indented
 from meshjit.runtime import client
-from meshjit.targets.files import topology_named
 from sharding.mesh import AbstractMesh
 from sharding.spec import ShardingError
 
@@ -111,25 +108,10 @@ def setting_of(parsed: argparse.Namespace, mesh: AbstractMesh | None) -> Setting
     if parsed.topology:
         platform, model, count = parsed_topology(parsed.topology)
         if mesh is not None:
-            _check_count(parsed.topology, count, mesh)
+            check_count(parsed.topology, count, mesh)
         if mesh is None and is_function(parsed.target):
             raise Unusable(f"--topology {parsed.topology} needs a mesh\n  fix: --mesh data={count or 8}")
     return Setting(mesh, platform, model, parsed.abstract, tuple(parsed.arg), next(iter(parsed.example), None))
-
-
-def mesh_on(mesh: AbstractMesh, topology: str | None) -> AbstractMesh:
-    """The same of the devices of a topology. Unusable where that has another number of them."""
-    if topology is None:
-        return mesh
-    parsed_topology(topology)
-    figures, shape = topology_named(topology)
-    _check_count(topology, None if shape is None else math.prod(shape), mesh)
-    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, abstract_device=device_of(figures))
-
-
-def _check_count(topology: str, count: int | None, mesh: AbstractMesh) -> None:
-    if count not in (None, mesh.device_count):
-        raise Unusable(f"--topology {topology} has {count} devices, {mesh} needs {mesh.device_count}")
 
 
 def check_views(views: str) -> None:
@@ -274,7 +256,7 @@ class Session:
 
 
 class Notes:
-    """Says once of each function that is planned for another mesh than --mesh says: for that of its arguments."""
+    """Says, once for each function, that its plan is for the mesh of its arguments, and not for --mesh."""
 
     def __init__(self, mesh: AbstractMesh | None) -> None:
         self.mesh, self.noted = mesh, set[str]()

@@ -20,14 +20,13 @@ from meshjit.cli.inspect import (
     check_folder,
     check_views,
     check_words,
-    mesh_on,
     read_behind,
 )
 from meshjit.core.plan import Plan
 from meshjit.inspect.ahead import absent_accelerators, compiled_text
 from meshjit.inspect.calibrate import calibrated
 from meshjit.inspect.functions import AutomaticSetting, listen
-from meshjit.inspect.unusable import Unusable, parsed_mesh
+from meshjit.inspect.unusable import Unusable, mesh_on, parsed_mesh
 from meshjit.plan.automatic.limits import Limits
 from meshjit.report.units import seconds_text
 from meshjit.runtime import client

@@ -8,8 +8,10 @@ import math
 import re
 from collections.abc import Iterable
 
+from meshjit.api.auto import device_of
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.targets.files import topology_named
+from sharding.figures import Figures
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec
 
@@ -72,9 +74,28 @@ def parsed_mesh(text: str) -> AbstractMesh:
 
 def parsed_topology(text: str) -> tuple[str, str, int | None]:
     """`v5p:4x4x4` → ("tpu", "v5p", 64); `h100` → ("gpu", "h100", None); `cluster.toml:4x8` → ("gpu", "cluster.toml", 32)."""
-    try:
-        figures, shape = topology_named(text)
-    except (ValueError, OSError) as error:
-        raise Unusable(f"--topology: {error}") from None
+    figures, shape = _topology(text)
     model = text.rpartition(":")[0] if re.search(r":[\dx]+$", text) else text
     return figures.platform, model, None if shape is None else math.prod(shape)
+
+
+def mesh_on(mesh: AbstractMesh, topology: str | None) -> AbstractMesh:
+    """The mesh, with a topology's devices. Unusable where the topology has another number of them."""
+    if topology is None:
+        return mesh
+    figures, shape = _topology(topology)
+    check_count(topology, None if shape is None else math.prod(shape), mesh)
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, abstract_device=device_of(figures))
+
+
+def check_count(topology: str, count: int | None, mesh: AbstractMesh) -> None:
+    """Unusable where a topology has another number of devices than a mesh."""
+    if count not in (None, mesh.device_count):
+        raise Unusable(f"--topology {topology} has {count} devices, {mesh} needs {mesh.device_count}")
+
+
+def _topology(text: str) -> tuple[Figures, tuple[int, ...] | None]:
+    try:
+        return topology_named(text)
+    except (ValueError, OSError) as error:
+        raise Unusable(f"--topology: {error}") from None

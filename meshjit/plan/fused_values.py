@@ -85,8 +85,8 @@ def _parts(makers: Sequence[Maker], last: Mapping[Var, int]) -> dict[Var, float]
 
 
 def _outlived(makers: Sequence[Maker], last: Mapping[Var, int]) -> tuple[dict[Var, float], list[Outlived]]:
-    """The values that take nothing, for what lies in memory of which they are made is read for about as long; and those that
-    outlive some of it. None that is made of many."""
+    """The values that take no memory, because all that they are made of is read for about as long; and those that outlive a part
+    of it. Values made of more than SOURCES are in neither."""
     parts, outlive = dict[Var, float](), list[Outlived]()
     sources, until = dict[Var, Sources](), dict[Sources, int]()  # what a value is made of, up to when all of that is there
     for at, inputs, var, nbytes in makers:

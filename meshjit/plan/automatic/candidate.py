@@ -23,6 +23,7 @@ from meshjit.plan.search import search
 from sharding.placement import Placement
 from sharding.spec import PartitionSpec, placement_of, spec_of
 
+Inputs: TypeAlias = Sequence[PartitionSpec | None]
 Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again", "propagated, spread"]
 FOR_TIME: Final = KINDS.keys() - {"unmoved"}  # what proposals for the sake of bytes lead to may take longer
 REFINEMENTS: Final[Mapping[str, Container[str]]] = {
@@ -83,14 +84,8 @@ def refined(candidate: Candidate, machine: Machine, by: Refinement = "all") -> C
     return dataclasses.replace(candidate_of(plan, machine), draft=candidate.draft, refined_by=by)
 
 
-def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement, way: int = 0) -> Candidate:
-    """The plan without any search but for proposals; once more with its outputs where the inputs are that they are tied to.
-    SPREAD: with inputs placed in one of the `ways_of_inputs`."""
-    if by == SPREAD:
-        inputs, given = ways_of_inputs(draft)[way], draft.annotations.inputs
-        chosen = [i for i, (spec, before) in enumerate(zip(inputs, given, strict=True)) if spec is not before]
-        annotations = dataclasses.replace(draft.annotations, inputs=inputs, chosen=frozenset(chosen))
-        draft = first_draft(draft.program, annotations, draft.assigner)
+def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candidate:
+    """The plan without any search but for proposals; once more with its outputs where the inputs are that they are tied to."""
     plan, outputs = search(draft, REFINEMENTS[by]), list(draft.annotations.outputs)
     for output, source in ties.items():
         if plan.outputs[output] != plan.inputs[source]:
@@ -98,13 +93,22 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement, way: int =
     if outputs != list(draft.annotations.outputs):
         annotations = dataclasses.replace(draft.annotations, outputs=outputs)
         plan = search(first_draft(draft.program, annotations, draft.assigner), REFINEMENTS[by])
-    return dataclasses.replace(candidate_of(plan, draft.machine), refined_by=by, way=way)
+    return dataclasses.replace(candidate_of(plan, draft.machine), refined_by=by)
 
 
-def ways_of_inputs(draft: Draft) -> Sequence[Sequence[PartitionSpec | None]]:
-    """Specs of the inputs, of which the large ones that nobody placed are spread. Large are those of as many bytes as a shard of
-    the largest. First each is over all axes that divide it; then come all ways to give dims axes, alike for all of them, if these
-    are no more than WAYS:
+def spread(draft: Draft, ties: Mapping[int, int], ways: Sequence[Inputs], way: int) -> Candidate:
+    """The same with the inputs placed in one of the `ways_of_inputs`, by its number."""
+    given = draft.annotations.inputs
+    chosen = [i for i, (spec, before) in enumerate(zip(ways[way], given, strict=True)) if spec is not before]
+    annotations = dataclasses.replace(draft.annotations, inputs=ways[way], chosen=frozenset(chosen))
+    candidate = propagated(first_draft(draft.program, annotations, draft.assigner), ties, SPREAD)
+    return dataclasses.replace(candidate, way=way)
+
+
+def ways_of_inputs(draft: Draft) -> Sequence[Inputs]:
+    """The ways to spread the large inputs that nobody placed, each with the specs of all inputs. An input is large if it has as
+    many bytes as a shard of the largest one. In the first way each is over all axes that divide it. The others are all ways to
+    give axes to dims, the same for every large input; there are none if these are more than WAYS.
 
         over x=2, y=4     f32[512, 512] over [y, x]; over [x, -], [-, x], [y, -], [x*y, -], [y, x], …, [-, x*y]
     """

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from meshjit.plan.automatic.candidate import SPREAD, Candidate, arguments_bytes, candidate_of, propagated, refined, ways_of_inputs
+from meshjit.plan.automatic.candidate import Candidate, arguments_bytes, candidate_of, propagated, refined, spread, ways_of_inputs
 from meshjit.plan.automatic.frugal import CLOSE
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe
@@ -72,21 +72,22 @@ class Made:
 
     def from_spread_inputs(self, best: Candidate, is_open: bool, is_in_blocks: bool) -> Candidate | None:
         """What propagation makes of inputs that lie over all devices, where the best plan repeats work, or a much better one is
-        not ruled out: it goes on from there over parts of axes, too. Where that, or the plan that was found, does iterations of
-        loops in blocks, which proposals alone try, the best of all ways to spread the inputs of a short Program."""
+        not ruled out: it goes on from there over parts of axes, too. Where this plan or the best one does loops in blocks of
+        iterations, which only proposals try, all ways to spread the inputs of a short Program are tried, and the best is taken."""
         assert best.plan.cost is not None
         repeats = best.plan.cost.work_seconds > REPEATED * self.least_work
         if self.is_late or not (repeats or is_open or is_in_blocks):
             return None
-        spread = propagated(self.draft, self.ties, SPREAD)
-        if not (spread.is_in_blocks or is_in_blocks) or len(self.draft.program.eqns) > REFINED:
-            return spread
-        for way in range(1, len(ways_of_inputs(self.draft))):
+        ways = ways_of_inputs(self.draft)
+        chosen = spread(self.draft, self.ties, ways, 0)
+        if not (chosen.is_in_blocks or is_in_blocks) or len(self.draft.program.eqns) > REFINED:
+            return chosen
+        for way in range(1, len(ways)):
             if self.is_late:
                 break
-            other = propagated(self.draft, self.ties, SPREAD, way)
-            spread = other if other.is_better_than(spread, self.memory) else spread
-        return spread
+            other = spread(self.draft, self.ties, ways, way)
+            chosen = other if other.is_better_than(chosen, self.memory) else chosen
+        return chosen
 
     @property
     def quickest(self) -> float:

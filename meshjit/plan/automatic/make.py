@@ -9,7 +9,7 @@ from typing import Any
 from meshjit.core.plan import Optimum, Plan, PlanCost, Trial
 from meshjit.core.program import Program
 from meshjit.core.target import Target
-from meshjit.plan.automatic.candidate import REFINEMENTS, Candidate, propagated, ways_of_inputs
+from meshjit.plan.automatic.candidate import REFINEMENTS, SPREAD, Candidate, propagated, spread, ways_of_inputs
 from meshjit.plan.automatic.contest import best_of
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.made import EQUAL
@@ -108,6 +108,7 @@ def _propagated_again(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int,
     """Where nothing is prescribed the annotations' plan, unless somebody changed it since."""
     if not saved["refined"].startswith("propagated"):
         return None
-    way = min(saved.get("way", 0), len(ways_of_inputs(draft)) - 1)
-    plan = propagated(draft, ties, saved["refined"], way).plan
+    ways, way = ways_of_inputs(draft), saved.get("way", 0)
+    is_spread = saved["refined"] == SPREAD and way < len(ways)
+    plan = (spread(draft, ties, ways, way) if is_spread else propagated(draft, ties, saved["refined"])).plan
     return None if is_edited(saved, saved_of(draft, saved["refined"], plan, way)) else plan

@@ -43,8 +43,8 @@ FAR: Final = 1.05  # times the seconds of another Search's plan: a plan of a des
 OPEN: Final = 1.05  # times the bound: a plan beside which that of propagation from spread inputs is priced, too
 FAR_OF_LONG: Final = 1.03  # times the bound: a long Program gets further rounds of a proof as long as its best plan takes more,
 FURTHER: Final = 0.5  # with so much of the effort for its bound at most
-UNSURE: Final = 1 / 3  # of the effort, where no plan that fits was made
 NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
+UNSURE: Final = 1 / 3  # of the effort, where no plan that fits was made
 
 
 class Search(Made):
