@@ -97,7 +97,7 @@ def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candida
 
 
 def spread(draft: Draft, ties: Mapping[int, int], ways: Sequence[Inputs], way: int) -> Candidate:
-    """The same with the inputs placed in one of the `ways_of_inputs`, by its number."""
+    """That plan where the inputs lie as one of the `ways_of_inputs` says."""
     given = draft.annotations.inputs
     chosen = [i for i, (spec, before) in enumerate(zip(ways[way], given, strict=True)) if spec is not before]
     annotations = dataclasses.replace(draft.annotations, inputs=ways[way], chosen=frozenset(chosen))

@@ -73,7 +73,7 @@ class Made:
     def from_spread_inputs(self, best: Candidate, is_open: bool, is_in_blocks: bool) -> Candidate | None:
         """What propagation makes of inputs that lie over all devices, where the best plan repeats work, or a much better one is
         not ruled out: it goes on from there over parts of axes, too. Where this plan or the best one does loops in blocks of
-        iterations, which only proposals try, all ways to spread the inputs of a short Program are tried, and the best is taken."""
+        iterations, which only proposals try, all ways to spread the inputs of a short Program are tried."""
         assert best.plan.cost is not None
         repeats = best.plan.cost.work_seconds > REPEATED * self.least_work
         if self.is_late or not (repeats or is_open or is_in_blocks):
