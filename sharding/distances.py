@@ -23,7 +23,7 @@ from sharding.placement import Placement
 from sharding.search import WalkSearch
 from sharding.space import MOST_STATES, state_count
 from sharding.topology import Topology
-from sharding.writer import State
+from sharding.writer import Atoms, State
 
 K = TypeVar("K", bound=Hashable)
 _Hub: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # of states with these shards that are partial over these atoms
@@ -57,7 +57,7 @@ class Distances:
         self.mesh = AbstractMesh(tuple(mesh.shape[name] for name in names), tuple(names))
         self.topology = topology
         self.tables: dict[tuple[tuple[int, ...], float], Any] = {}
-        self.graph = functools.cache(self._graph)
+        self.graph, self.of_kinds = functools.cache(self._graph), functools.cache(functools.partial(self._graph, are_alike=True))
 
     def seconds(
         self, shape: Sequence[int], itemsize: float, homes: Sequence[Placement], others: Sequence[Placement]
@@ -75,7 +75,7 @@ class Distances:
         """The placements of the value's long dims, numbered; by two numbers, seconds of a walk at least. None where there would
         be too many states."""
         longer = tuple([shape[d] for d in long_dims(shape)])
-        graph = self._graph_of(longer)
+        graph = self.graph(self._class_of(longer))
         if graph is None:
             return None
         table = self.tables.get((longer, itemsize))
@@ -86,32 +86,34 @@ class Distances:
     def least(
         self, shape: Sequence[int], itemsize: float, kind_of: Callable[[Placement], K]
     ) -> tuple[Mapping[K, int], Any] | None:
-        """The same of kinds of placements: by two numbers, the least between any of the one kind and any of the other."""
+        """The same of kinds of placements: by two numbers, the least between any of the one kind and any of the other. Placements
+        are of one kind that differ only in which of several alike axes they take, so a state stands for all such."""
         longer = tuple([shape[d] for d in long_dims(shape)])
-        graph = self._graph_of(longer)
+        graph = self.of_kinds(self._class_of(longer))
         if graph is None:
             return None
         numbers = dict[K, int]()
         kinds = np.array([numbers.setdefault(kind_of(p), len(numbers)) for p in graph.ends], np.intp)
         return numbers, _Prices(graph, longer, itemsize, self.is_even(longer)).table(kinds)
 
-    def _graph_of(self, longer: tuple[int, ...]) -> _Graph | None:
-        """Of values of this shape, without dims of extent 1."""
-        return self.graph((2 * self.mesh.device_count,) * len(longer) if self.is_even(longer) else longer)
+    def _class_of(self, longer: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape of the same graph as this one without dims of extent 1: one for all whose shards are even."""
+        return (2 * self.mesh.device_count,) * len(longer) if self.is_even(longer) else longer
 
     def is_even(self, shape: Sequence[int]) -> bool:
         """Whether all placements cut a value of this shape into even shards, those aside that have axes on dims of extent 1. All
         shards of an empty value have no elements."""
         return 0 in shape or all(extent == 1 or extent % self.mesh.device_count == 0 for extent in shape)
 
-    def _graph(self, shape: tuple[int, ...]) -> _Graph | None:
-        """Of values of this shape; of all of its rank, where shards are even."""
+    def _graph(self, shape: tuple[int, ...], are_alike: bool = False) -> _Graph | None:
+        """Of values of this shape; of all of its rank, where shards are even. `are_alike`: one state for all that differ in which
+        of several alike axes they take."""
         whole = Placement.replicated(len(shape))
         search = WalkSearch(shape, 1.0, whole, whole, self.mesh, self.topology)
         is_whole = math.prod(search.sizes) == self.mesh.device_count
         if not is_whole or state_count(len(search.atoms), len(shape)) > MOST_STATES:
             return None
-        return _Explored(search, len(shape)).graph()
+        return _Explored(search, len(shape), are_alike).graph()
 
 
 def between(table: Any, rows: Any, columns: Any) -> Any:
@@ -143,15 +145,27 @@ class _Explored:
     """The graph that is reached from all placements over whole axes. Where all axes are alike, a permutation costs the same to
     whichever state with the same shards, so it leads to a hub, and from there to all of them at no cost."""
 
-    def __init__(self, search: WalkSearch, rank: int) -> None:
+    def __init__(self, search: WalkSearch, rank: int, are_alike: bool) -> None:
         self.search = search
+        self.alike: Mapping[int, Atoms] = _alike_atoms(search) if are_alike else {}
+        self.price = functools.cache(self._price)
         self.numbers: dict[State | _Hub, int] = {}
         self.counts: list[tuple[int, ...]] = []
         self.edges: dict[tuple[int, int, _Price], None] = {}
-        self.ends = {placement: self._number(search.state(placement)) for placement in _placements(search.mesh, rank)}
-        self.waiting = [search.state(placement) for placement in self.ends]
+        ends = [(placement, search.state(placement)) for placement in _placements(search.mesh, rank)]
+        ends = [(placement, state) for placement, state in ends if self._first(state) == state]
+        self.ends = {placement: self._number(state) for placement, state in ends}
+        self.waiting = [state for _, state in ends]
         while self.waiting:
             self._explore(self.waiting.pop())
+
+    def _first(self, state: State) -> State:
+        """The one that stands for those that differ from it in which of several alike atoms they have: it has the first ones."""
+        if not self.alike:
+            return state
+        left = {group: iter(group) for group in self.alike.values()}
+        first = {atom: next(left[self.alike[atom]]) for atom in itertools.chain(*state[0], state[1])}
+        return tuple([tuple([first[a] for a in axes]) for axes in state[0]]), tuple(sorted([first[a] for a in state[1]]))
 
     def _number(self, state: State) -> int:
         number = self.numbers.get(state)
@@ -172,17 +186,18 @@ class _Explored:
         else:
             edges += search.permutations(state)
         for edge in edges:
-            if edge[3] not in self.numbers:
-                self.waiting.append(edge[3])
+            there = self._first(edge[3])
+            if there not in self.numbers:
+                self.waiting.append(there)
             atoms = search.moved_atoms(edge, state) if edge[0] == "permute" else edge[2]
-            self.edges[here, self._number(edge[3]), self._price(edge[0], edge[1], atoms)] = None
+            self.edges[here, self._number(there), self.price(edge[0], edge[1], atoms)] = None
 
     def _through_hub(self, state: State, here: int) -> None:
-        hub = "hub", self._shards(state), state[1]
+        hub = "hub", self._shards(state), self._first(((), state[1]))[1]
         if hub not in self.numbers:
             self.numbers[hub] = len(self.counts)
             self.counts.append(self._shards(state))
-        self.edges[here, self.numbers[hub], self._price("permute", (), self.search.every)] = None
+        self.edges[here, self.numbers[hub], self.price("permute", (), self.search.every)] = None
         self.edges[self.numbers[hub], here, _NOTHING] = None
 
     def _price(self, name: str, dims: tuple[int, ...], atoms: tuple[int, ...]) -> _Price:
@@ -198,6 +213,14 @@ class _Explored:
         start, byte, minor_byte, dim = (np.array([price[i] for _, _, price in edges]) for i in range(4))
         counts = np.array(self.counts, np.int64).reshape(len(self.counts), -1)
         return _Graph(counts, before, firsts, after, start, byte, minor_byte, dim.astype(np.intp), self.ends)
+
+
+def _alike_atoms(search: WalkSearch) -> Mapping[int, Atoms]:
+    """For each atom those that are whole axes of its size, with links as quick; nothing where parts of axes are atoms."""
+    if len(search.atoms) != len(search.mesh.axis_names):
+        return {}
+    kinds = [(search.sizes[atom], search.latency[atom], search.bandwidth[atom]) for atom in search.every]
+    return {atom: tuple([other for other in search.every if kinds[other] == kinds[atom]]) for atom in search.every}
 
 
 def _placements(mesh: AbstractMesh, rank: int) -> Iterator[Placement]:
