@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from meshjit.plan.automatic.alike_choices import apart
 from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
@@ -38,7 +39,7 @@ class Left:
         self.seconds = prices.array()
         own = [self.table((v,)) for v in range(len(model.problem.sizes))]
         pairs = {scope: self.table(scope) for scope in self._scopes() if len(scope) > 1}
-        self.messages = Messages(own, pairs, self._order())
+        self.messages = Messages(own, pairs, self._order(), model.tables.groups)
         self.fixed |= {scope: table for scope, table in pairs.items() if self._is_shared(scope)}
         self.refined = set[int]()  # variables of sets whose members are all told apart
         self.grouping: dict[int, Grouping] = {}  # of others, as it was last
@@ -140,13 +141,16 @@ class Left:
         if len(scope) == 1:
             self.messages.own[scope[0]] = self.table(scope)
         else:
-            self.messages.pairs[scope] = self.table(scope)
+            self.messages.change(scope, self.table(scope), self.messages.groups.get(scope))
 
     def sharpen(self, excess: Excess, parts: Parts, slack: float, most: int) -> int:
         """Exact prices of at most so many of the entries with least excess, of those that have no more than `slack`; how many."""
         least, exact = np.full(len(self.seconds), np.inf), self.prices.is_exact[: len(self.seconds)].copy()
         pairs = list[tuple[float, Scope, int, int]]()  # excess, and which entry of which term has two prices that are exact
+        has_bounds = not exact.all()
         for scope, terms in self.terms.items():
+            if not has_bounds and all(term.others is None for term in terms):
+                continue
             each = (excess[scope[0]] if len(scope) == 1 else self.messages.excess_of(scope, excess, parts)).ravel()
             near = np.flatnonzero(each <= slack)
             for n, term in enumerate(terms):
@@ -215,6 +219,7 @@ class Left:
                 self.prices.sharpen(number)
             place = tuple(map(int, at))
             term.numbers[place], term.others[place] = number, FREE
+            self.messages.groups[scope] = apart(self.messages.groups[scope], place)
         return {scope for _, scope, _, _ in pairs}
 
 

@@ -16,23 +16,34 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from meshjit.plan.automatic.alike_choices import Groups, kept as kept_groups, shortened
 from meshjit.plan.automatic.problem import Scope, Table
 
 Excess: TypeAlias = list[Any]  # by variable and choice
 Parts: TypeAlias = dict[Scope, list[Any]]
+PAIR: Final = 2
+NOT_ALIKE: Final[Mapping[Scope, Groups]] = {}
 
 
 class Messages:
-    """`own` and `pairs` are the tables over one and over several variables, all finite; 
-    `moved[scope]` is what was moved to each variable from the table."""
+    """`own` and `pairs` are the tables over one and over several variables, all finite; `groups` of some of these, the choices
+    that are alike. `moved[scope]` is what was moved to each variable from the table."""
 
-    def __init__(self, own: Sequence[Table], pairs: dict[Scope, Table], order: Sequence[int]) -> None:
-        self.own, self.pairs, self.order = list(own), pairs, list(order)
+    def __init__(
+        self,
+        own: Sequence[Table],
+        pairs: dict[Scope, Table],
+        order: Sequence[int],
+        groups: Mapping[Scope, Groups] = NOT_ALIKE,
+    ) -> None:
+        self.own, self.pairs, self.order, self.groups = list(own), pairs, list(order), dict(groups)
+        self.short = {scope: shortened(table, self.groups.get(scope)) for scope, table in pairs.items()}
+        self.halves: dict[Scope, tuple[Any, Any]] = {}  # what was moved to a variable; the table without it
         self.moved = {scope: [np.zeros(n) for n in table.shape] for scope, table in pairs.items()}
         self.rank = {v: rank for rank, v in enumerate(order)}
         self.near: list[list[tuple[Scope, int]]] = [[] for _ in own]
@@ -40,13 +51,15 @@ class Messages:
             for side, v in enumerate(scope):
                 self.near[v].append((scope, side))
         ranks = {scope: sorted(self.rank[v] for v in scope) for scope in pairs}
+        self.ends = {s: [s.index(self.order[rank]) for rank in (ranks[s][0], ranks[s][-1])] for s in pairs}
         self.ahead = [[(s, i) for s, i in near if self.rank[v] < ranks[s][-1]] for v, near in enumerate(self.near)]
         self.behind = [[(s, i) for s, i in near if self.rank[v] > ranks[s][0]] for v, near in enumerate(self.near)]
 
     def again(self) -> Messages:
         """The same as they are now, to go on apart."""
         other = copy.copy(self)
-        other.own, other.pairs = [*self.own], {**self.pairs}
+        other.own, other.pairs, other.groups, other.short = [*self.own], {**self.pairs}, {**self.groups}, {**self.short}
+        other.halves = {**self.halves}
         other.moved = {scope: [*moved] for scope, moved in self.moved.items()}
         return other
 
@@ -57,20 +70,43 @@ class Messages:
 
     def sweep(self) -> None:
         """Once forward, once back."""
-        for order, ahead, behind in ((self.order, self.ahead, self.behind), (self.order[::-1], self.behind, self.ahead)):
+        ways = ((self.order, self.ahead, self.behind), (self.order[::-1], self.behind, self.ahead))
+        for end, (order, ahead, behind) in enumerate(ways):
             for v in order:
                 for scope, side in behind[v]:
-                    self._collect(scope, side)
+                    self._collect(scope, side, self.ends[scope][end])
                 if ahead[v]:
                     self._hand_on(v, ahead[v], len(behind[v]))
 
-    def _collect(self, scope: Scope, side: int) -> None:
-        """What the others of a table say to one of its variables."""
-        moved: list[Any] = self.moved[scope]
-        table: Any = self.pairs[scope]
-        for i, axis, along in _one_by_one(len(scope), side):
-            table = np.minimum.reduce(table - moved[i].reshape(along), axis=axis)
-        moved[side] = table
+    def _collect(self, scope: Scope, side: int, first: int) -> None:
+        """What the others of a table say to one of its variables, the `first` of them before the rest."""
+        if len(scope) == PAIR:
+            rest = self._reduced(scope, first)
+        else:
+            rest, others = self._without(scope, first), [i for i in range(len(scope)) if i != first]
+            for i in [i for i in others if i != side]:
+                axis = others.index(i)
+                rest = np.minimum.reduce(rest - self._said(scope, i).reshape(_along(axis, len(others))), axis=axis)
+                others.remove(i)
+        short = self.short[scope]
+        self.moved[scope][side] = rest if short is None else rest[short.groups[side]]
+
+    def _said(self, scope: Scope, i: int) -> Any:
+        """What was moved to a variable, as the short table has its choices, if there is one."""
+        moved, short = self.moved[scope][i], self.short[scope]
+        return moved if short is None else short.most(moved, i)
+
+    def _without(self, scope: Scope, first: int) -> Any:
+        """A table without one of its variables; that is the same for those that collect one after the other."""
+        moved, known = self.moved[scope][first], self.halves.get(scope)
+        if known is None or known[0] is not moved:
+            known = self.halves[scope] = moved, self._reduced(scope, first)
+        return known[1]
+
+    def _reduced(self, scope: Scope, first: int) -> Any:
+        short = self.short[scope]
+        table: Any = self.pairs[scope] if short is None else short.table
+        return np.minimum.reduce(table - self._said(scope, first).reshape(_along(first, len(scope))), axis=first)
 
     def _hand_on(self, variable: int, directed: Sequence[tuple[Scope, int]], behind: int) -> None:
         share = self._collected(variable) / max(len(directed), behind)
@@ -133,31 +169,32 @@ class Messages:
         own = sum(float(table[c]) for table, c in zip(self.own, choices, strict=True))
         return own + sum(float(table[tuple([choices[v] for v in scope])]) for scope, table in self.pairs.items())
 
-    def replace(self, scope: Scope, table: Table) -> None:
+    def change(self, scope: Scope, table: Table, groups: Groups | None) -> None:
+        """Other entries of a table."""
+        self.pairs[scope], self.short[scope] = table, shortened(table, groups)
+        self.halves.pop(scope, None)
+        if groups is not None:
+            self.groups[scope] = groups
+
+    def replace(self, scope: Scope, table: Table, groups: Groups) -> None:
         """Another table over the same variables, of which the last has other choices than before. What was moved to the others
         stays, and the last collects what that leaves: so the bound hardly falls."""
-        self.pairs[scope] = table
+        self.change(scope, table, groups)
         self.moved[scope][-1] = np.zeros(table.shape[-1])
-        self._collect(scope, len(scope) - 1)
+        self._collect(scope, len(scope) - 1, 0)
 
     def keep(self, kept: Sequence[Any]) -> None:
         """Leave out all but these choices."""
         self.own = [own[k] for own, k in zip(self.own, kept, strict=True)]
-        for scope, table in self.pairs.items():
+        for scope, table in [*self.pairs.items()]:
             own = [kept[v] for v in scope]
             if any(len(k) < n for k, n in zip(own, table.shape, strict=True)):
-                self.pairs[scope] = np.ascontiguousarray(table[np.ix_(*own)])
+                groups = kept_groups(self.groups[scope], own) if scope in self.groups else None
+                self.change(scope, np.ascontiguousarray(table[np.ix_(*own)]), groups)
                 self.moved[scope] = [moved[k] for moved, k in zip(self.moved[scope], own, strict=True)]
 
 
 @functools.cache
-def _one_by_one(rank: int, side: int) -> list[tuple[int, int, tuple[int, ...]]]:
-    """The other variables of a table, each with its axis once those before are gone, and the shape in which what is said of it
-    stands beside the table."""
-    others = [i for i in range(rank) if i != side]
-    return [(i, i - done, (-1, *(1,) * (rank - 1 - i))) for done, i in enumerate(others)]
-
-
 def _along(axis: int, rank: int) -> tuple[int, ...]:
     """The shape in which what is said of one variable stands beside a table of so many."""
     return tuple([-1 if i == axis else 1 for i in range(rank)])

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from meshjit.plan.automatic.alike_choices import Groups, common, kept
 from meshjit.plan.automatic.left import Left
 from meshjit.plan.automatic.problem import Scope, Table
 from meshjit.plan.automatic.tables import Grouping, Sets, Term, by_dearest, grouped, links
@@ -61,12 +62,14 @@ def _replace(left: Left, sets: Sets, grouping: Grouping) -> None:
     left.terms[scope] = [Term(sets.weight, grouping.prices)]
     left.fixed.pop(scope, None)
     left.messages.own[at] = left.table(scope)
-    whole: dict[Scope, Table] = {}
-    for pair, table in links(at, sets.value, sets.uses, grouping):
-        whole[pair] = table if pair not in whole else whole[pair] + table
-    for pair, table in whole.items():
-        left.fixed[pair] = table[left.alive[pair[0]]]
-        left.messages.replace(pair, left.table(pair))
+    whole: dict[Scope, tuple[Table, Groups]] = {}
+    for pair, table, groups in links(at, sets.value, sets.uses, grouping):
+        before = whole.get(pair)
+        whole[pair] = (table, groups) if before is None else (before[0] + table, common(before[1], groups))
+    for pair, (table, groups) in whole.items():
+        alive = left.alive[pair[0]]
+        left.fixed[pair] = table[alive]
+        left.messages.replace(pair, left.table(pair), kept(groups, (alive, left.alive[at])))
 
 
 def _states(left: Left, sets: Sets) -> list[State] | None:

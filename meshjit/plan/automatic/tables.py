@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from meshjit.plan.automatic.alike_choices import Groups, common
 from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.candidate import rent
 from meshjit.plan.automatic.decisions import Decision, Demands, Kind, Value
@@ -78,6 +79,7 @@ class Tables:
     versions_of: dict[object, tuple[int, Sequence[Placement]]] = field(default_factory=dict[object, Any])
     known: dict[object, Any] = field(default_factory=dict[object, Any])  # small tables of prices
     sets: list[Sets] = field(default_factory=list[Any])
+    groups: dict[Scope, Groups] = field(default_factory=dict[Scope, Groups])  # of choices that are alike
     rents: dict[int, Table] = field(default_factory=dict[int, Table])  # by number of the decision
     entries: int = 0
     links: int = 0  # entries of tables between sets of placements, and decisions
@@ -97,8 +99,9 @@ class Tables:
         counts, firsts = Counter[object](), dict[object, Value]()
         for value in values.values():
             if value.uses:
-                counts[value.key] += 1
-                firsts.setdefault(value.key, value)
+                key = value.key
+                counts[key] += value.count
+                firsts.setdefault(key, value)
         for key, value in firsts.items():
             uses = list(value.demanded().items())
             fixed = [by for by, demands in uses if len(demands.different) == 1]
@@ -137,27 +140,35 @@ class Tables:
                 numbers[:, i] = [self.prices.number(by, var, home, each) for home in homes]
         return numbers
 
-    def _add(self, scope: Scope, table: Table, weight: float) -> None:
+    def _add(self, scope: Scope, table: Table, weight: float, groups: Groups) -> None:
         if self.prices is None:
             self.problem.add(scope, weighted(weight, table))
             return
         order = sorted(range(len(scope)), key=lambda i: scope[i])
-        self._add_term(tuple(scope[i] for i in order), Term(weight, np.ascontiguousarray(np.transpose(table, order))))
+        term = Term(weight, np.ascontiguousarray(np.transpose(table, order)))
+        self._add_term(tuple(scope[i] for i in order), term, tuple(groups[i] for i in order))
 
-    def _add_term(self, scope: Scope, term: Term) -> None:
+    def _add_term(self, scope: Scope, term: Term, groups: Groups) -> None:
         self.entries += term.numbers.size
         few_entries(self.entries)
         self.terms.setdefault(scope, []).append(term)
+        self._group(scope, groups)
+
+    def _group(self, scope: Scope, groups: Groups) -> None:
+        """A part of a table for which these choices are alike."""
+        if len(scope) > 1:
+            before = self.groups.get(scope)
+            self.groups[scope] = groups if before is None else common(before, groups)
 
     def _unary(self, value: Value, asked: tuple[Placement, ...], weight: float) -> None:
-        self._add((value.maker.number,), self._prices(value, (asked,))[value.homes.at, 0], weight)
+        self._add((value.maker.number,), self._prices(value, (asked,))[value.homes.at, 0], weight, (value.homes.at,))
 
     def _pair(self, value: Value, by: Decision, demands: Demands, weight: float) -> None:
         prices, rows, columns = self._prices(value, demands.different), value.homes.at, demands.at
         if by is value.maker:
-            self._add((by.number,), prices[rows, columns], weight)
+            self._add((by.number,), prices[rows, columns], weight, (rows,))
         else:
-            self._add((value.maker.number, by.number), prices[rows[:, None], columns], weight)
+            self._add((value.maker.number, by.number), prices[rows[:, None], columns], weight, (rows, columns))
 
     def _pair_of_readers(self, value: Value, uses: Sequence[tuple[Decision, Demands]], weight: float) -> None:
         """A table over the maker and both readers. At first the dearer of the two placements counts alone."""
@@ -182,7 +193,9 @@ class Tables:
             return prices.number(value.prices, value.var, value.homes[by[0]], (*firsts[by[1]], *seconds[by[2]]))
 
         numbers, others = (np.ascontiguousarray(np.transpose(each, order)) for each in (numbers, others))
-        self._add_term(tuple(scope[i] for i in order), Term(weight, numbers, others, together))
+        groups = homes.at, firsts.at, seconds.at
+        term = Term(weight, numbers, others, together)
+        self._add_term(tuple(scope[i] for i in order), term, tuple(groups[i] for i in order))
 
     def _versions(self, value: Value, uses: Sequence[tuple[Decision, Demands]], weight: float) -> None:
         """A variable for the placements under which a value exists, in the middle between its maker and its uses."""
@@ -197,11 +210,12 @@ class Tables:
             few_entries(max(self.links, sets * (len(homes) + len(asked)) // BOOLS))
             grouping = by_dearest(self.prices, value, homes, asked)
         number = self.problem.variable([0.0] * len(grouping.homes))
-        self._add((number,), grouping.prices, weight)
+        self._add((number,), grouping.prices, weight, (grouping.homes.at,))
         self.versions_of[value.key] = number, grouping.homes
         self.sets.append(Sets(number, value, uses, weight))
-        for scope, table in links(number, value, uses, grouping):
+        for scope, table, groups in links(number, value, uses, grouping):
             self.problem.add(scope, table.astype(np.float64) if self.prices is None else table)
+            self._group(scope, groups)
 
     def _numbers(self, value: Value, asked: tuple[Placement, ...], among: tuple[Placement, ...]) -> Any:
         """By home and placement that is asked for, the numbers of the prices."""
@@ -263,15 +277,15 @@ def _are_single(value: Value, uses: Sequence[tuple[Decision, Demands]]) -> bool:
 
 def links(
     number: int, value: Value, uses: Sequence[tuple[Decision, Demands]], sets: Grouping
-) -> Iterator[tuple[Scope, Table]]:
+) -> Iterator[tuple[Scope, Table, Groups]]:
     """Tables between a variable of sets and decisions: the home is where the value is made, and what is asked for is there. They
     are many and large, and hold 0 and inf alone, so they are float32."""
     made = {home: i for i, home in enumerate(value.homes.different)}
     homes = np.array([made[home] for home in sets.homes.different], np.intp)[sets.homes.at]
-    yield (value.maker.number, number), _allowed(value.homes.at[:, None] == homes)
+    yield (value.maker.number, number), _allowed(value.homes.at[:, None] == homes), (value.homes.at, homes)
     for by, demands in uses:
         there = np.array([_there(sets, each) for each in demands.different])
-        yield (by.number, number), _allowed(there)[demands.at]
+        yield (by.number, number), _allowed(there)[demands.at], (demands.at, np.arange(len(homes)))
 
 
 def _allowed(flags: Any) -> Any:
