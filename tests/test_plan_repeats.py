@@ -28,7 +28,14 @@ from meshjit.partition import bodies, copy_repeats
 from meshjit.partition.partition import partition
 from meshjit.partition.watch import partition_watched
 from meshjit.plan import cost, equations, uses
-from meshjit.plan.assign import EQUAL
+from meshjit.plan.assign import EQUAL, Assigner
+from meshjit.plan.automatic.domain import Along, Plans
+from meshjit.plan.automatic.layers import copies_of
+from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.prescribe import prescribe
+from meshjit.plan.automatic.price_list import PriceList
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import first_draft
 from meshjit.plan.events import Choice
 from meshjit.plan.graph import flatten
 from meshjit.plan.lifetimes import Lifetimes
@@ -339,6 +346,39 @@ def test_what_stands_between_loops_is_found() -> None:
     spans = [range(repeat.start, repeat.stop) for repeat in repeats(program)]
     assert len(loops) == 8 and not any(loops & {*span} for span in spans)
     assert sum(map(len, spans)) > 0.8 * len(program.eqns)
+
+
+@pytest.mark.parametrize("of", ["all", "an axis"])
+@pytest.mark.parametrize("seed", range(12))
+def test_choices_cost_the_same_without_the_copies_of_values(seed: int, of: str) -> None:
+    """And lead to the same plan, value by value."""
+    program, annotations = random_program(random.Random(seed))
+    machine = Machine(MESH, target_of(MESH))
+    draft = first_draft(program, annotations, Assigner(machine))
+
+    def model(is_whole: bool) -> Model:
+        known: Any = {"bounds": PriceList(machine)} if of == "all" else {"estimates": True, "joins": True}
+        domain = None if of == "all" else Along(Plans(MESH, machine.kinds), ("x",), {}, {})
+        return Model(program, draft.flat, machine, annotations, domain=domain, is_whole=is_whole, **known)
+
+    whole, less = model(True), model(False)
+    for every, same in (whole.problem.tables, less.problem.tables), (whole.tables.terms, less.tables.terms):
+        assert every.keys() == same.keys()
+    for scope, table in whole.problem.tables.items():
+        np.testing.assert_array_equal(less.problem.tables[scope], table)
+    for scope, terms in whole.tables.terms.items():
+        assert [t.weight for t in less.tables.terms[scope]] == [t.weight for t in terms]
+    assert len(whole.values) == len(less.values) + len(less.copies)
+    choices = [random.Random(seed).randrange(size) for size in whole.problem.sizes]
+    plans = [prescribe(draft, each, choices).plan for each in (whole, less)]
+    assert described(plans[0]) == described(plans[1])
+
+
+def test_of_equal_layers_most_values_are_copies() -> None:
+    program = network(12)
+    copies = copies_of(program)
+    assert len(copies.values) > 0.5 * len(list(program.vars()))
+    assert all(program.eqns[first].op is program.eqns[at].op and first < at for at, first in copies.equations.items())
 
 
 def test_repeats_of_a_kind_are_alike() -> None:

@@ -97,7 +97,8 @@ class Draft:
         placements = [*self.propagated.placements]
         for var, placement in homes.items():
             placements[numbers[var]] = placement
-        seeds = {numbers[var]: Seed(placement) for var, placement in homes.items()}
+        seed_of = functools.cache(Seed)
+        seeds = {numbers[var]: seed_of(placement) for var, placement in homes.items()}
         graph = dataclasses.replace(graph, seeds={**seeds, **self.flat.graph.seeds})
         propagated = dataclasses.replace(self.propagated, graph=graph, placements=placements, collide=list)
         handed = tuple(outputs)

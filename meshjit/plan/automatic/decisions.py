@@ -71,6 +71,7 @@ class Value:
     born: int
     uses: list[tuple[Decision, int, Demands]] = field(default_factory=list[tuple[Decision, int, Demands]])
     times: Sequence[int] = ()
+    count: int = 1  # of values that are copies of it, and itself
 
     @property
     def key(self) -> object:

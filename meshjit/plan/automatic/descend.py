@@ -94,7 +94,8 @@ def step(
     """The best that `axes` can do while the others are as in the state; bytes held at equations have `prices`."""
     domain = Along(common, axes, state.eqns, state.vars)
     model = Model(
-        draft.program, draft.flat, draft.machine, draft.annotations, ties, domain, VERSIONS, estimates=True, joins=True
+        draft.program, draft.flat, draft.machine, draft.annotations, ties, domain, VERSIONS,
+        estimates=True, joins=True, is_whole=bool(prices)
     )  # fmt: skip
     problem, hints, spared = with_memory(model, prices), _hints(model, state), set[int]()
     rounded = problem.rounded()  # estimates have no more digits

@@ -7,6 +7,8 @@ they do, belongs to a layer, too: the first layer often begins in the midst of a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from meshjit.core.once import once_per_program
 from meshjit.core.program import Eqn, Program, Var
@@ -46,6 +48,39 @@ def _parts(eqn: Eqn) -> tuple[Eqn, ...]:
         return ()
     sides = zip(eqn.inputs, eqn.outputs, strict=True)
     return tuple([Eqn(eqn.op, (v,), (w,), eqn.params, eqn.source) for v, w in sides])
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Equations of layers that are alike in all that is decided of them and of their results: `equations` gives the number of the
+    first of them, `values` its result."""
+
+    equations: Mapping[int, int] = field(default_factory=dict[int, int])
+    values: Mapping[Var, Var] = field(default_factory=dict[Var, Var])
+
+
+@once_per_program
+def copies_of(program: Program) -> Copies:
+    """Those that stand at the same place of a layer, and whose results are read at the same places."""
+    layers, separate = alike_equations(program), separate_parts(program)
+    if not layers:
+        return Copies()
+    readers: dict[Var, list[Any]] = {}
+    for at, eqn in enumerate(program.eqns):
+        by = layers.get(at, at)
+        for i, var in enumerate(eqn.inputs):
+            readers.setdefault(var, []).append((by, i))
+    for i, var in enumerate(program.outputs):
+        readers.setdefault(var, []).append((program, i))
+    firsts, equations, values = dict[object, int](), dict[int, int](), dict[Var, Var]()
+    for at, eqn in enumerate(program.eqns):
+        if at in layers and eqn.inputs and eqn.outputs and at not in separate:
+            like = layers[at], *[tuple(readers.get(var, ())) for var in eqn.outputs]
+            first = firsts.setdefault(like, at)
+            if first != at:
+                equations[at] = first
+                values.update(zip(eqn.outputs, program.eqns[first].outputs, strict=True))
+    return Copies(equations, values)
 
 
 def _extend(repeat: Repeat, numbers: range, back: int, kinds: Sequence[int], places: dict[int, Layer]) -> None:

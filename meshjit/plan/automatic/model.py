@@ -30,7 +30,7 @@ from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.decisions import Decision, Demands, Effects, Kind, Value
 from meshjit.plan.automatic.domain import Domain, Everything
 from meshjit.plan.automatic.eliminate import TooWide
-from meshjit.plan.automatic.layers import alike_equations, alike_inputs, separate_parts
+from meshjit.plan.automatic.layers import Copies, alike_equations, alike_inputs, copies_of, separate_parts
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.spreads import rooms_of
@@ -51,7 +51,8 @@ MOST_VERSIONS: Final = 3  # placements of one value besides its home
 
 class Model:
     """Of a Program whose graph is `flat`. `ties`: output → input that it is placed like. `domain`: what may be chosen.
-    `bounds`: bringing values is priced by these, and not in the tables yet."""
+    `bounds`: bringing values is priced by these, and not in the tables yet. `is_whole`: every value is there, as memory asks;
+    else one of those that are copies in equal layers."""
 
     def __init__(
         self,
@@ -65,18 +66,20 @@ class Model:
         estimates: bool = False,
         joins: bool = False,
         bounds: PriceList | None = None,
+        is_whole: bool = True,
     ) -> None:
         self.program, self.flat, self.machine, self.annotations, self.ties = program, flat, machine, annotations, ties
         self.domain = domain or Everything(rooms_of(program, flat, machine.mesh), machine.kinds)
-        self.estimates, self.joins = estimates, joins
+        self.estimates, self.joins, self.is_whole = estimates, joins, is_whole
         self.problem = Problem()
         self.decisions: list[Decision] = []
         self.values: dict[Var, Value] = {}
+        self.copies: dict[Var, Var] = {}  # values that are not there → those that they are copies of
         self.collectors: dict[Var, Decision] = {}  # of what loops carry, that which may be a partial sum
         self.repeated: dict[object, Decision] = {}  # by kind of repeat and position in it
         self.kinds: dict[object, Kind] = {}  # likewise
         self.choices: dict[object, tuple[list[EquationPlan], list[EquationPlan]]] = {}
-        self.counts: dict[object, int] = {}  # of an equation's plans
+        self.allowed: dict[object, list[EquationPlan]] = {}  # by kind of equation
         self.effects: dict[object, Effects] = {}  # by equation and list of plans
         self.places = 1
         self.at = -1  # the number of the equation in its Program
@@ -109,10 +112,7 @@ class Model:
 
     def _count_plans(self, eqn: Eqn) -> int:
         """Without those through which partial sums flow."""
-        key = self._alike(eqn)
-        if key not in self.counts:
-            self.counts[key] = len(self._allowed(eqn))
-        return self.counts[key]
+        return len(self._allowed(eqn))
 
     def key(self, choices: Mapping[int, int] | Sequence[int]) -> tuple[int, ...]:
         """The same for choices that lead to the same plan."""
@@ -175,6 +175,8 @@ class Model:
             if self.made_anywhere[var] is None:
                 self.made_anywhere[var] = by, demands
             return
+        if var in self.copies:
+            return
         self.values[var].uses.append((by, operand, demands))
         if not self.joins:
             self.values[var].times = (*self.values[var].times, self.at)
@@ -197,10 +199,13 @@ class Model:
 
     def _equations(self, program: Program, weight: float, prices: VersionPrices) -> None:
         uses, layers = self.machine.uses_of(program), alike_equations(program)
-        separate = separate_parts(program)
+        separate, copies = separate_parts(program), Copies() if self.is_whole else copies_of(program)
+        self.copies.update(copies.values)
         for at, eqn in enumerate(program.eqns):
             self.at = at
-            if eqn.op.regions is not None and run_regions(eqn) and eqn.op.pinned is None:
+            if at in copies.equations:
+                self._copy(eqn, program.eqns[copies.equations[at]], (id(program), *layers[at], 0))
+            elif eqn.op.regions is not None and run_regions(eqn) and eqn.op.pinned is None:
                 self._regions(eqn, weight, prices)
             elif self.joins and not eqn.inputs and is_pure(eqn):
                 self.made_anywhere.update(dict.fromkeys(eqn.outputs))
@@ -227,6 +232,20 @@ class Model:
             self._read(var, decision, kind.number + i, kind.effects.demands[i])
         for i, var in enumerate(eqn.outputs):
             self._made(var, decision, kind.number + i, weight, prices, kind.effects.homes[i])
+
+    def _copy(self, eqn: Eqn, first: Eqn, key: object) -> None:
+        """One more equation whose results are copies of those of the first."""
+        decision, kind = self.repeated[key], self.kinds[key]
+        kind.count += 1
+        decision.eqns.append((eqn, kind.effects.spreads))
+        for i, var in enumerate(eqn.inputs):
+            if var not in self.copies:
+                self._read(var, decision, kind.number + i, kind.effects.demands[i])
+        for var in first.outputs:
+            self.values[var].count += 1
+
+    def _value(self, var: Var) -> Value | None:
+        return self.values.get(self.copies.get(var, var))
 
     def _decided(self, eqn: Eqn, uses: Uses, weight: float) -> Decision:
         plans, spreads = self._plans(eqn, uses)
@@ -277,7 +296,7 @@ class Model:
         if dims is None:
             return None
         for var, own in zip(eqn.inputs, self._rule(eqn).operands, strict=True):
-            value = self.values.get(var)
+            value = self._value(var)
             if (
                 value is not None
                 and value.maker.dims == dims
@@ -306,6 +325,14 @@ class Model:
         return alike if eqn.op.seed is None and eqn.op.pinned is None else (alike, eqn.identity)
 
     def _allowed(self, eqn: Eqn) -> list[EquationPlan]:
+        """Without partial sums that flow through."""
+        key = self._alike(eqn)
+        allowed = self.allowed.get(key)
+        if allowed is None:
+            allowed = self.allowed[key] = self._worked_out(eqn)
+        return allowed
+
+    def _worked_out(self, eqn: Eqn) -> list[EquationPlan]:
         rule, mesh = self._rule(eqn), self.machine.mesh
         if eqn.op.pinned is not None:
             return [_pinned_plan(eqn, rule)]
@@ -324,14 +351,15 @@ class Model:
         for every in eqn.op.sum_groups(eqn.input_types, eqn.params):
             group = tuple([i for i in every if eqn.inputs[i] not in uses.zeros])
             together = [eqn.inputs[i] for i in group]
-            if not group or any(v not in self.values or not self.values[v].maker.flows for v in together):
+            values = [value for v in together if (value := self._value(v)) is not None]
+            if not group or len(values) < len(together) or not all(value.maker.flows for value in values):
                 continue
             if sum(v.type.nbytes for v in eqn.outputs) > sum(v.type.nbytes for v in together):
                 if not uses.addends.issuperset((*together, *eqn.outputs)):
                     continue
             elif any(uses.counts[v] != eqn.inputs.count(v) for v in together):
                 continue
-            homes = [p for v in together for p in self.values[v].homes.different]
+            homes = [p for value in values for p in value.homes.different]
             partial = {p.partial_axes for p in homes if p.partial_kind == "sum"}
             yield group, list(self.domain.partials(sorted(partial, key=str)))
 

@@ -74,6 +74,7 @@ def prescribe(draft: Draft, model: Model, choices: Mapping[int, int] | Sequence[
                 plans[eqn] = spreads[choices[decision.number]]
     plans.update(_joined(model, plans))
     homes = {var: _home(model, var, choices) for var in model.values}
+    homes |= {var: homes[first] for var, first in model.copies.items()}
     for var, reader in model.made_anywhere.items():
         if reader is not None:
             by, demands = reader

@@ -101,7 +101,7 @@ def _proved(
     floors = _alike_floors(draft, machine) if is_alike else Floors(machine, not isinstance(machine, Sharing))
     prices = PriceList(machine, stays=isinstance(machine, Sharing), floors=floors)
     try:
-        model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices)
+        model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices, is_whole=False)
     except TooWide:
         return 0.0
     proof = Proof(model, upper, None, effort, deadline)
@@ -122,7 +122,9 @@ def _alike_floors(draft: Draft, machine: AlikeAxes) -> AlikeFloors:
 def with_alike_axes(machine: Machine) -> AlikeAxes:
     """All axes like the quickest."""
     axes = list(machine.mesh.axis_names)
-    return AlikeAxes(machine.mesh, dataclasses.replace(machine.target, topology=_faster(machine.topology, axes, 1)))
+    alike = AlikeAxes(machine.mesh, dataclasses.replace(machine.target, topology=_faster(machine.topology, axes, 1)))
+    alike.uses = machine.uses  # of values, whatever the machine
+    return alike
 
 
 def relaxed(machine: Machine, axes: list[str]) -> Machine:

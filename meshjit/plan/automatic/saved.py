@@ -15,6 +15,7 @@ plan belongs to its Program, mesh and machine: for another one it is refused, wi
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, Plan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.repeats import kinds_of
 from meshjit.plan.automatic.candidate import REFINEMENTS, Refinement
 from meshjit.plan.automatic.edited import placement_of, plan_of
 from meshjit.plan.automatic.prescribe import Prescribed
@@ -97,6 +99,7 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None, way
     `way` (`candidate.py`)."""
     assigner, machine = draft.assigner, draft.machine
     plans, collected = (assigner.plans, assigner.collected) if isinstance(assigner, Prescribed) else ({}, {})
+    spreads = {id(plan): _spread(plan) for plan in {id(plan): plan for plan in plans.values()}.values()}
     inputs, outputs = draft.plan.inputs, draft.plan.outputs
     if plan is not None and not isinstance(assigner, Prescribed):
         inputs, outputs = plan.inputs, plan.outputs
@@ -105,9 +108,9 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None, way
         "function": draft.program.name,
         "mesh": dict(machine.mesh.shape),
         "machine": machine.topology.name,
-        "equations": [[_text(eqn), _spread(plans.get(eqn))] for eqn in _equations(draft.program)],
+        "equations": [[text, spreads.get(id(plans.get(eqn)))] for text, eqn in _texts(draft.program)],
         "arguments": {var.hint: [str(var.type), str(p)] for var, p in zip(draft.program.inputs, inputs, strict=True)},
-        "values": [str(p) for p in draft.propagated.placements],
+        "values": [*map(functools.cache(str), draft.propagated.placements)],
         "outputs": [str(p) for p in outputs],
         "collected": {str(draft.flat.numbers[var]): is_late for var, is_late in collected.items()},
         "refined": refined_by,
@@ -212,7 +215,7 @@ def check(draft: Draft, saved: Mapping[str, Any]) -> None:
     for what, before, now in facts:
         if before != now:
             raise _refused(draft, saved, f"its {what} was {before}, now it is {now}")
-    texts, before = [_text(eqn) for eqn in _equations(draft.program)], [text for text, _ in saved["equations"]]
+    texts, before = [text for text, _ in _texts(draft.program)], [text for text, _ in saved["equations"]]
     for number, eqn in enumerate(_equations(draft.program)):
         if number >= len(before) or before[number] != texts[number]:
             line = f" at {eqn.source}" if eqn.source else ""
@@ -246,9 +249,19 @@ def _equations(program: Program) -> Iterator[Eqn]:
     return (eqn for part in programs_in(program) for eqn in part.eqns)
 
 
+def _texts(program: Program) -> Iterator[tuple[str, Eqn]]:
+    for part in programs_in(program):
+        texts = dict[int, str]()
+        for kind, eqn in zip(kinds_of(part), part.eqns, strict=True):
+            text = texts.get(kind)
+            if text is None:
+                text = texts[kind] = _text(eqn)
+            yield text, eqn
+
+
 def _text(eqn: Eqn) -> str:
     return " ".join([eqn.op.name, *map(str, eqn.input_types), "->", *map(str, eqn.output_types)])
 
 
-def _spread(plan: EquationPlan | None) -> Mapping[str, Sequence[str]] | None:
-    return None if plan is None else {factor: [str(axis) for axis in axes] for factor, axes in plan.assignment.items() if axes}
+def _spread(plan: EquationPlan) -> Mapping[str, Sequence[str]]:
+    return {factor: [str(axis) for axis in axes] for factor, axes in plan.assignment.items() if axes}

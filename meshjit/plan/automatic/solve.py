@@ -288,7 +288,8 @@ class Search(Made):
         draft, tried = self.draft, self.tried
         try:
             model = Model(
-                draft.program, draft.flat, self.machine, draft.annotations, self.ties, bounds=PriceList(self.machine)
+                draft.program, draft.flat, self.machine, draft.annotations, self.ties,
+                bounds=PriceList(self.machine), is_whole=False
             )  # fmt: skip
         except TooWide:
             return None
