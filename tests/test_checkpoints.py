@@ -135,6 +135,43 @@ def test_the_last_n_are_kept(tmp_path: Path) -> None:
     assert checkpoints.restore(tmp_path, step=10)[""].shape == (10,)
 
 
+def test_what_was_just_saved_is_kept(tmp_path: Path) -> None:
+    """Of others those of the highest steps; what an interrupted save left of lower ones goes with them."""
+    for step in (100, 200, 300):
+        checkpoints.save(tmp_path, {"a": np.ones(3)}, step).wait()
+    for step in (50, 250):
+        (tmp_path / f".step-{step:08d}.writing").mkdir()
+    checkpoints.save(tmp_path, {"a": np.zeros(3)}, np.int64(1), keep=3).wait()
+    assert checkpoints.steps(tmp_path) == [1, 200, 300] and len(list(tmp_path.iterdir())) == 5
+    checkpoints.save(tmp_path, {"a": np.zeros(3)}, mj.numpy.int32(400), keep=1).wait()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000400"]
+
+
+@pytest.mark.parametrize(
+    ("step", "keep", "error", "text"),
+    [
+        (-1, None, ValueError, "save: step=-1 is less than 0\n  fix: step= takes an integer from 0 on"),
+        (1.5, None, TypeError, "save: step=1.5 is no integer\n  fix: step= takes an integer from 0 on"),
+        (1, 0, ValueError, "save: keep=0 is less than 1\n  fix: keep= takes an integer from 1 on; without it all stay"),
+        (1, "2", TypeError, "save: keep='2' is no integer\n  fix: keep= takes an integer from 1 on; without it all stay"),
+    ],
+)
+def test_steps_and_counts_are_integers(tmp_path: Path, step: Any, keep: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as raised:
+        checkpoints.save(tmp_path, {"a": np.ones(3)}, step, keep=keep)
+    assert str(raised.value) == text and not list(tmp_path.iterdir())
+
+
+def test_who_waited_for_a_save_that_failed_saves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is said once; nothing is left of it. Before, the next save raised it again."""
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints.writing, "check_complete", lambda leaves: 1 // 0)
+        with pytest.raises(CheckpointError, match="process 0 could not finish .*step-00000001: ZeroDivisionError"):
+            checkpoints.save(tmp_path, {"a": np.ones(3)}, 1).wait()
+    checkpoints.save(tmp_path, {"a": np.ones(3)}, 1).wait()
+    assert checkpoints.steps(tmp_path) == [1]
+
+
 def test_a_step_that_is_there(tmp_path: Path) -> None:
     checkpoints.save(tmp_path, np.arange(3), 1).wait()
     with pytest.raises(CheckpointError, match="step-00000001 is there already\n  fix: overwrite=True replaces it"):
@@ -184,10 +221,8 @@ def test_who_is_interrupted_leaves_the_checkpoint_before(tmp_path: Path, monkeyp
         patched.setattr("meshjit.checkpoints.writing._write_npy", full)
         saving: Saving = checkpoints.save(tmp_path, np.arange(4), 2)
         with pytest.raises(CheckpointError, match="process 0 could not write somewhere: No space left on device"):
-            saving.wait()
-    assert checkpoints.latest(tmp_path) == 1
-    with pytest.raises(CheckpointError, match="could not write"):
-        checkpoints.save(tmp_path, np.arange(4), 2)  # says it again: nobody may have waited
+            checkpoints.save(tmp_path, np.arange(4), 3)  # says what went wrong before, for nobody waited
+    assert checkpoints.latest(tmp_path) == 1 and os.listdir(tmp_path) == ["step-00000001"] and saving.done()
     checkpoints.save(tmp_path, np.arange(4), 2).wait()
     assert checkpoints.latest(tmp_path) == 2
 
@@ -267,6 +302,26 @@ def test_other_programs_read_zarr(tmp_path: Path) -> None:
     w = tensorstore.open({"driver": "zarr3", "kvstore": f"file://{tmp_path}/one/w/"}).result()
     np.testing.assert_array_equal(w.read().result(), np.arange(70).reshape(10, 7))
     assert w.chunk_layout.write_chunk.shape == (3, 4)  # a shard is a chunk
+
+
+@pytest.mark.parametrize(
+    "tree", [{"a": 1.0, "a/c": 2.0}, {"a": {"b": np.arange(3), "": 5}}, [{"x": 1}, {"x": 2}, 3], {"a b": 1, "a.b": 2, "a": 3}], ids=str
+)
+def test_zarr_has_a_place_for_each_leaf(tmp_path: Path, tree: Any) -> None:
+    """Also where the path of one begins with that of another, or where they differ in signs alone."""
+    pytest.importorskip("tensorstore")
+    checkpoints.save_zarr(tmp_path / "z", tree).wait()
+    assert_same(checkpoints.restore_zarr(tmp_path / "z", tree), tree)
+
+
+def test_zarr_refuses_a_dtype_before_anything_is_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("tensorstore")
+    checkpoints.save_zarr(tmp_path / "z", {"x": np.ones(3)}).wait()
+    with pytest.raises(CheckpointError) as raised:
+        checkpoints.save_zarr(tmp_path / "z", {"x": np.zeros(3, ml_dtypes.uint4)})
+    problem = "save_zarr: ['x'] is of uint4, which TensorStore has no data type for"
+    assert str(raised.value) == f"{problem}\n  fix: checkpoints.save takes it"
+    assert_same(checkpoints.restore_zarr(tmp_path / "z"), {"['x']": np.ones(3)})
 
 
 def test_zarr_that_is_not_complete(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ FORMAT = "meshjit checkpoint 1"
 INDEX = "index.json"
 THREADS = min(8, os.cpu_count() or 1)  # that write or read files, and hash them
 _NAME = re.compile(r"step-(\d{8,})")
+_ASIDE = re.compile(r"\.step-(\d{8,})\.writing")
 
 Folder = str | os.PathLike[str]
 
@@ -94,6 +95,17 @@ def steps(folder: Folder) -> list[int]:
         return []
     names = [_NAME.fullmatch(name) for name in os.listdir(folder)]
     return sorted(int(match[1]) for match in names if match and (Path(folder) / match[0] / INDEX).is_file())
+
+
+def aside_of(final: Path) -> Path:
+    """The folder of a checkpoint that is being written."""
+    return final.with_name(f".{final.name}.writing")
+
+
+def unfinished(folder: Folder) -> dict[int, Path]:
+    """By step, the folders of checkpoints that are being written, or whose saving did not come to its end."""
+    names = [_ASIDE.fullmatch(name) for name in os.listdir(folder)]
+    return {int(match[1]): Path(folder) / match[0] for match in names if match}
 
 
 def latest(folder: Folder) -> int | None:

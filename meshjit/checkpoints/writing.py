@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import operator
 import os
 import shutil
 import threading
@@ -24,10 +25,12 @@ from meshjit.checkpoints.index import (
     Index,
     StoredLeaf,
     StoredShard,
+    aside_of,
     check_complete,
     place,
     steps,
     stored_dtype,
+    unfinished,
 )
 from meshjit.checkpoints.threads import in_threads
 from meshjit.runtime import _jaxlib
@@ -44,6 +47,7 @@ class Saving:
 
     def __init__(self, run: Any) -> None:
         self.error: BaseException | None = None
+        self.is_told = False  # whether `wait` has raised it
         self._run = run
         self._thread = threading.Thread(target=self._go, name="meshjit-checkpoint")  # Python waits for it at its end
         self._thread.start()
@@ -61,6 +65,7 @@ class Saving:
         """Until the checkpoint is there. Raises CheckpointError where a process could not write its part."""
         self._thread.join()
         if self.error is not None:
+            self.is_told = True
             raise self.error
 
 
@@ -74,15 +79,18 @@ def save(folder: Folder, state: Any, step: int, *, keep: int | None = None, over
 
     Returns once the arrays are copied, so that they may be donated; `.wait()` waits for the rest. Every slice of an array is
     written once, by one process that holds it. What is no global Array (NumPy, Python's numbers, an Array of one process) is
-    process 0's. `keep`: so many checkpoints stay, the oldest go. The first save of a tree waits until all processes have come.
+    process 0's. `keep`: so many checkpoints stay, this one and those of the highest other steps. The first save of a tree waits
+    until all processes have come.
 
-    Raises CheckpointError where the step is there, without `overwrite`, or where the last `save` has failed;
-    DivergenceError where processes save different trees."""
+    Raises TypeError or ValueError for a `step` that is no integer from 0 on, or a `keep` that is none from 1 on; CheckpointError
+    where the step is there, without `overwrite`, or where the last `save` has failed and nobody waited for it; DivergenceError
+    where processes save different trees."""
     global _agreed
+    step, keep = _counted("step", step, 0), None if keep is None else _counted("keep", keep, 1)
     wait_for_last()
     joined, final = membership(), place(folder, step)
     there = final.exists() and not overwrite
-    aside = final.with_name(f".{final.name}.writing")
+    aside = aside_of(final)
     if joined.process_id == 0 and not there:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
@@ -96,6 +104,18 @@ def save(folder: Folder, state: Any, step: int, *, keep: int | None = None, over
         raise CheckpointError(f"{final} is there already\n  fix: overwrite=True replaces it")
     leaves = copies(state, joined.process_id, elsewhere)
     return start_saving(lambda key: _write(joined, key, leaves, aside, final, Path(folder), step, keep))
+
+
+def _counted(name: str, value: Any, least: int) -> int:
+    """An argument as an int. TypeError for what is no integer, ValueError where it is less than the least."""
+    fix = f"\n  fix: {name}= takes an integer from {least} on{'; without it all stay' if name == 'keep' else ''}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"save: {name}={value!r} is no integer{fix}") from None
+    if number < least:
+        raise ValueError(f"save: {name}={number} is less than {least}{fix}")
+    return number
 
 
 def _spread_over_all(joined: Membership, state: Any) -> bool:
@@ -125,11 +145,12 @@ def kinds(state: Any) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
 
 
 def wait_for_last() -> None:
-    """Raises what the last saving has failed with."""
+    """Raises what the last saving has failed with, unless its own `wait` has."""
     global _last
     if _last is not None:
         last, _last = _last, None
-        last.wait()
+        if not last.is_told:
+            last.wait()
 
 
 def start_saving(write: Callable[[str], None]) -> Saving:
@@ -163,6 +184,8 @@ def _write(
     answers = tell(joined, f"{key}parts/", answer)
     failed = [text for _, text in sorted(answers.items()) if not text.startswith("[")]
     if failed:
+        if joined.process_id == 0:
+            shutil.rmtree(aside, ignore_errors=True)
         raise CheckpointError("\n".join(failed))
     verdict = ""
     if joined.process_id == 0:
@@ -230,11 +253,26 @@ def _commit(
             _remove(final)
         os.rename(aside, final)
         _sync(folder)
-        for old in steps(folder)[: -keep if keep else 0]:
-            _remove(place(folder, old))
+        if keep is not None:
+            _prune(folder, step, keep)
     except (OSError, CheckpointError) as error:
         return str(error)
+    except Exception as error:  # the others wait for a word
+        return f"process 0 could not finish {final}: {type(error).__name__}: {error}"
     return ""
+
+
+def _prune(folder: Folder, step: int, keep: int) -> None:
+    """Remove all but the checkpoint of this step and those of the highest others; and of lower steps than these, what was left
+    by saves that did not come to their end."""
+    others = [other for other in steps(folder) if other != step]
+    old = others[: max(0, len(others) - (keep - 1))]
+    for each in old:
+        _remove(place(folder, each))
+    lowest = min([step, *others[len(old) :]])
+    for number, path in unfinished(folder).items():
+        if number < lowest:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:

@@ -34,14 +34,17 @@ INDEX = "meshjit.json"
 def save_zarr(url: str | os.PathLike[str], state: Any, *, ocdbt: bool = False) -> Saving:
     """Write a tree of arrays below `url`: a folder, or file://, gs://, s3://. All processes call it. It replaces what is there.
 
-    Returns once the arrays are copied; `.wait()` waits for the rest. Raises ImportError without TensorStore; from `wait`,
-    CheckpointError where a process could not write."""
+    Returns once the arrays are copied; `.wait()` waits for the rest. Raises ImportError without TensorStore; CheckpointError
+    for a leaf of a dtype that it has no name for, before anything is replaced; from `wait`, CheckpointError where a process could
+    not write."""
     wait_for_last()
     store = _Store(url, ocdbt)
     joined = membership()
     chunks = [_chunk(leaf) for leaf in tree.leaves(state)]
     known = kinds(state)
     keys = _keys([path for path, _, _ in known])
+    for path, _, dtype in known:
+        store.check(path, dtype)
     if joined.process_id == 0:  # before the others are let in, who write
         store.drop()
         for (_, shape, dtype), key, chunk in zip(known, keys, chunks, strict=True):
@@ -74,14 +77,20 @@ def _write(joined: Any, key: str, store: _Store, leaves: Sequence[Leaf], keys: S
         for each in pending:
             each.result()
         answer = ""
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the others wait for a word
         answer = f"process {joined.process_id} could not write below {store.url}: {error}"
     failed = [text for _, text in sorted(tell(joined, f"{key}parts/", answer).items()) if text]
     if failed:
         raise CheckpointError("\n".join(failed))
+    verdict = ""
     if joined.process_id == 0:
-        store.commit([[leaf.path, k, list(leaf.shape), str(leaf.dtype)] for leaf, k in zip(leaves, keys, strict=True)])
-    tell(joined, f"{key}verdict/", "", only=0)
+        try:
+            store.commit([[leaf.path, k, list(leaf.shape), str(leaf.dtype)] for leaf, k in zip(leaves, keys, strict=True)])
+        except Exception as error:  # likewise
+            verdict = f"process 0 could not finish {store.url}: {error}"
+    verdict = tell(joined, f"{key}verdict/", verdict, only=0)[0]
+    if verdict:
+        raise CheckpointError(verdict)
 
 
 def _chunk(leaf: Any) -> tuple[int, ...]:
@@ -94,11 +103,12 @@ def _chunk(leaf: Any) -> tuple[int, ...]:
 
 
 def _keys(paths: Sequence[str]) -> list[str]:
-    """`['params']['w']` → `params/w`; with its number where that is taken."""
+    """`['params']['w']` → `params/w`; with its number where that is taken, or is a folder of others."""
+    plain = [re.sub(r"[^\w-]+", "/", path).strip("/") or "tree" for path in paths]
+    folders = {key[:end] for key in plain for end, letter in enumerate(key) if letter == "/"}
     keys: list[str] = []
-    for number, path in enumerate(paths):
-        key = re.sub(r"[^\w-]+", "/", path).strip("/") or "tree"
-        keys.append(f"{key}.{number}" if key in keys else key)
+    for number, key in enumerate(plain):
+        keys.append(f"{key}.{number}" if key in folders or key in keys else key)
     return keys
 
 
@@ -120,6 +130,14 @@ class _Store:
         base = self.ts.KvStore.open(self.url).result()
         base.write(INDEX, None).result()
         base.delete_range(self.ts.KvStore.KeyRange()).result()
+
+    def check(self, path: str, dtype: np.dtype[Any]) -> None:
+        """CheckpointError for a dtype that TensorStore has no name for."""
+        try:
+            self.ts.dtype(dtype)
+        except (TypeError, ValueError):
+            problem = f"save_zarr: {path or 'the tree'} is of {dtype}, which TensorStore has no data type for"
+            raise CheckpointError(f"{problem}\n  fix: checkpoints.save takes it") from None
 
     def create(self, key: str, shape: Sequence[int], dtype: np.dtype[Any], chunk: Sequence[int]) -> None:
         metadata = {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk)}}}
