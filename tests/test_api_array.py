@@ -160,6 +160,22 @@ def test_mixing_meshes_names_both() -> None:
     )
 
 
+def test_mixing_orders_of_devices_says_so() -> None:
+    devices = mj.devices()[:3]
+    a, b = (mj.device_put(floats(8), NamedSharding(Mesh(np.array(row), ("x",)), P("x"))) for row in (devices, devices[::-1]))
+    with pytest.raises(ValueError) as error:
+        a + b
+    assert str(error.value).endswith(
+        "arguments live on devices in another order\n"
+        "  one operand f32[8] is on Mesh('x': 3), P('x',) of devices [0, 1, 2]\n"
+        "  another f32[8] is on Mesh('x': 3), P('x',) of devices [2, 1, 0]\n"
+        "  fix: move one to the other's place first: meshjit.device_put(x, y.sharding)"
+    )
+    with pytest.raises(ValueError, match="one compiled function runs on its devices in one order"):
+        mj.jit(lambda a, b: a + b)(a, b)
+    assert np.asarray(a + mj.device_put(b, a.sharding)).tolist() == np.asarray(floats(8) * 2).tolist()
+
+
 def test_copies_have_memory_of_their_own() -> None:
     for place in (on(P("x"), 4), SingleDeviceSharding(mj.devices()[2]), None):
         x = mj.device_put(floats(10), place)

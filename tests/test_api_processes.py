@@ -82,3 +82,52 @@ def test_memories_of_two_processes(tmp_path: Path) -> None:
         "device pinned_host [[5.0, 6.0], [7.0]]",
         "[[8.0, 10.0], [12.0]] False",
     ], ended.error
+
+
+DIFFERING = """
+import meshjit as mj
+from meshjit import multihost, random
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+me, devices = mj.process_index(), np.array(mj.devices())
+rows, whole = (NamedSharding(Mesh(devices, ("x",)), spec) for spec in (P("x"), P()))
+def told(f):
+    try:
+        say(f())
+    except RuntimeError as error:
+        say(str(error).replace(chr(10), "|"))
+tree = {"same": np.arange(4.0), "own": [3, np.arange(4, dtype=np.int32) + me]}
+told(lambda: mj.device_put(tree, {"same": rows, "own": [whole, rows]}))
+told(lambda: mj.device_put(np.zeros(2 + me), whole))
+told(lambda: mj.device_put([1.0] * (1 + me), whole))
+told(lambda: [x.tolist() for x in (mj.device_put(np.full(2, me), mj.local_devices()[0]), multihost.broadcast_one_to_all(np.full(2, me)))])
+told(lambda: [s.data.tolist() for s in mj.device_put(multihost.broadcast_one_to_all(np.arange(4) + me), rows).addressable_shards])
+told(lambda: f"{mj.device_put(np.arange(8, dtype=np.int32), rows)}")
+told(lambda: repr(random.wrap_key_data(mj.device_put(np.zeros((4, 2), np.uint32), rows))).replace(chr(10), "|"))
+other = NamedSharding(Mesh(devices[::-1] if me else devices, ("x",)), P("x"))
+x = mj.make_array_from_callback((8,), other, lambda index: np.arange(8.0)[index])
+told(lambda: x * 2)
+"""
+
+
+@needs_mpi
+def test_values_and_meshes_that_differ_between_processes_are_refused(tmp_path: Path) -> None:
+    """Before, each process put its own shards of its own value, and ran a program on its own row of devices: results of one
+    Array were of several."""
+    ended = under_mpirun(tmp_path, DIFFERING)
+    assert len(ended.said) == 16, ended.error
+    first, second = ended.said[:8], ended.said[8:]
+    assert first[:3] == second[:3]
+    own, shapes, trees = first[:3]
+    problem = "its values differ between processes, of which each would put its own shards|"
+    assert own.startswith(f"device_put of x['own'][1]: {problem}  process 0: i32[4], fingerprint ")
+    assert own.endswith(
+        "|  fix: make_array_from_process_local_data(sharding, part) where each process has a part;"
+        "|       multihost.broadcast_one_to_all(x) first where one process's counts"
+    )
+    assert shapes.startswith(f"device_put of x: {problem}  process 0: f32[2], ") and "|  process 1: f32[3], " in shapes
+    assert trees == "device_put: the processes bring trees of [1, 2] arrays"
+    assert (first[3], second[3]) == ("[[0, 0], [0, 0]]", "[[1, 1], [0, 0]]")
+    assert (first[4], second[4]) == ("[[0], [1]]", "[[2], [3]]")
+    assert first[5] == second[5] == "Array(shape=(8,), dtype=int32, P(\"x\") on Mesh('x': 4))"
+    assert first[6].startswith("Array((4,), dtype=key<fry>) overlaying:") and "Array(shape=(4, 2), dtype=uint32" in first[6]
+    assert "the processes disagree about program" in first[7] and "-Mesh('x': 4), devices 0, 1" in first[7]

@@ -21,7 +21,8 @@ from meshjit.core.memories import MemorySpace
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, memories
 from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
-from meshjit.runtime.placing import device_put as _put_one
+from meshjit.runtime.equal_values import check_equal
+from meshjit.runtime.placing import asarray_host, device_put as _put_one
 from meshjit.trace import Tracer, active_trace
 from meshjit.trace.float0 import is_float0
 from meshjit.trace.outlived import as_array
@@ -135,7 +136,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     copying them: do not write to them any more. False gives every result memory of its own; without it, an Array that need not
     move is the result itself. Both are bools, or pytree prefixes of them; ValueError where both are true. `src` says where the
     arrays come from, which they know themselves. Across processes each puts its own shards, of NumPy arrays that must be equal
-    everywhere; an Array can go to any sharding that covers the same processes.
+    everywhere, or DivergenceError says which differs: all processes of the devices call it, and compare fingerprints (those of
+    `make_array_from_callback` and its kin are not compared). An Array can go to any sharding that covers the same processes.
     """
     del src
     if device is None and type(x) is np.ndarray and x.dtype.kind in "fiub" and may_alias is None and donate is False:
@@ -151,8 +153,18 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     check_key_specs(places, structure, [getattr(v, "ndim", 0) for v in leaves], lambda i: f"device_put of {names[i]}")
     with _jaxlib.asked_for(is_put=True):
         results = [v if is_float0(v) else _put(v, d, a, n) for v, d, a, n in zip(leaves, places, aliases, names, strict=True)]
+    _check_equal(leaves, results, names)
     _give_up([v for v, flag in zip(leaves, donated, strict=True) if flag], results)
     return tree.unflatten(structure, results)
+
+
+def _check_equal(values: Sequence[Any], results: Sequence[Any], names: Sequence[str]) -> None:
+    """DivergenceError where processes have put different values of their own onto devices of several of them."""
+    if client.process_count() == 1:
+        return
+    sides = zip(names, values, results, strict=True)
+    own = [(n, v, r) for n, v, r in sides if isinstance(r, Array) and not isinstance(v, Array) and not r.is_fully_addressable]
+    check_equal("device_put", [(name, asarray_host(value)[0], result.sharding) for name, value, result in own])
 
 
 def _of_leaves(prefix: Any, structure: Any, what: str, is_leaf: Callable[[Any], bool]) -> list[Any]:

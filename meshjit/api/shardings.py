@@ -119,7 +119,7 @@ class MeshFinder:
         if both is None:
             raise ShardingError(
                 f"{self.title}: {self.by} is on {_describe(self.mesh)}, but {by} is on {_describe(mesh)}\n"
-                "  one compiled function runs on one set of devices\n"
+                f"  {_why_apart(self.mesh, mesh)}\n"
                 f"  fix: {_AXES_ALONE if isinstance(mesh, AbstractMesh) or isinstance(self.mesh, AbstractMesh) else self.fix}"
             )
         if both is not self.mesh:
@@ -130,6 +130,11 @@ def _merged(a: Any, b: Any) -> Any:
     if isinstance(a, Mesh) and isinstance(b, Mesh):
         return merged(a, b)
     return a if a == b else with_devices_of(a, b) or with_devices_of(b, a)
+
+
+def _why_apart(a: Any, b: Any) -> str:
+    is_order = isinstance(a, Mesh) and isinstance(b, Mesh) and {*a.flat_devices} == {*b.flat_devices}
+    return f"one compiled function runs on {'its devices in one order' if is_order else 'one set of devices'}"
 
 
 def _describe(mesh: Any) -> str:

@@ -162,6 +162,8 @@ class ArrayValues:
         return str(self.numpy())
 
     def __format__(self, spec: str) -> str:
+        if not (spec or self.is_deleted() or self._is_readable):
+            return repr(self)
         if spec and self.ndim:
             raise TypeError(
                 f"the format {spec!r} is for one number, not for {self.type}\n"

@@ -22,7 +22,7 @@ from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.composed import is_inside
 from meshjit.runtime.executable import Executable, build
-from meshjit.runtime.placing import default_sharding, move, place
+from meshjit.runtime.placing import default_sharding, device_row, move, place
 from meshjit.runtime.shardings import default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.meshes import require_axes
@@ -280,10 +280,12 @@ def _named_mesh(named: Any, values: Sequence[Value], what: str) -> Any:
 def different_devices(what: str, first: str, a: Array, second: str, b: Array, source: Source | None) -> str:
     """The text of the error for values committed to different devices or meshes."""
     at = f" at {line_of(source)}" if source else ""
+    is_order = a.sharding.device_set == b.sharding.device_set
+    rows = [f" of devices {[d.id for d in device_row(each.sharding)]}" if is_order else "" for each in (a, b)]
     return (
-        f"{what}{at}: arguments live on different devices\n"
-        f"  {first} {a.type} is on {_where(a)}\n"
-        f"  {second} {b.type} is on {_where(b)}\n"
+        f"{what}{at}: arguments live on {'devices in another order' if is_order else 'different devices'}\n"
+        f"  {first} {a.type} is on {_where(a)}{rows[0]}\n"
+        f"  {second} {b.type} is on {_where(b)}{rows[1]}\n"
         f"  fix: move one to the other's place first: meshjit.device_put(x, y.sharding)"
     )
 

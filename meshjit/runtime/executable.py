@@ -63,7 +63,8 @@ class Executable:
             processes = sorted({device.process_index for device in self.devices})
             # The readable text, without folders: hosts may keep the script in different places.
             text = without_numbers(print_program(lowering.local))
-            agree(plan.program.name, f"{mesh}\n{text}\n", processes=processes)
+            devices = f"devices {', '.join([str(device.id) for device in self.devices])}"
+            agree(plan.program.name, f"{mesh}, {devices}\n{text}\n", processes=processes)
         start = time.perf_counter()
         calls = host_calls(lowering.local)
         self.functions = tuple(host for host, _ in calls)
