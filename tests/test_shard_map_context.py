@@ -137,3 +137,17 @@ def test_what_is_handed_over_needs_no_hash() -> None:
         return x + 1
 
     np.testing.assert_array_equal(mj.shard_map(f, mesh=MESH, in_specs=(None, P("x")), out_specs=P("x"))(thing, DATA), DATA + 1)
+
+
+@pytest.mark.parametrize("transform", [mj.jit, lambda f: mj.jit(mj.grad(lambda x: f(x).sum())), lambda f: f])
+def test_constraints_on_the_mesh_without_devices_go_to_that_of_the_code_around(transform: Any) -> None:
+    """Of arguments that lie nowhere in particular the program was for no devices."""
+    mesh = mj.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=AxisType.Auto)
+
+    def body(v: Any) -> Any:
+        return lax.with_sharding_constraint(v * v, NamedSharding(mj.sharding.get_abstract_mesh(), P("y", "z")))
+
+    f = transform(mj.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}))
+    x = np.arange(28, dtype=np.float32).reshape(4, 7)
+    for argument in (x, mnp.asarray(x), mj.device_put(x, NamedSharding(mesh, P("x")))):
+        np.testing.assert_array_equal(f(argument), transform(lambda v: v * v)(x))

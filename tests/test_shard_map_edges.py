@@ -117,3 +117,18 @@ def test_donated_arguments_do_not_say_where_results_are() -> None:
             assert mj.jit(f, donate_argnums=0)(mnp.asarray(x)).sharding.spec == P("i")
         whole = mj.device_put(x, NamedSharding(LINE, P()))
         assert mj.jit(double, donate_argnums=0)(whole).sharding.spec == P("i")
+
+
+@pytest.mark.parametrize(("extreme", "kept"), [(lax.pmax, (2, 3)), (lax.pmin, (0, 1))])
+def test_extremes_of_groups_differ_between_the_groups(extreme: Any, kept: tuple[int, int]) -> None:
+    """Sums over groups are refused while it is checked which values vary, as in JAX."""
+    groups = [[0, 2, 4, 6], [1, 3, 5, 7]]
+    x = np.array([0, 1, 2, 3, 2, 3, 0, 1], np.float32)
+    f = mapped(lambda v: extreme(v, "i", axis_index_groups=groups), P("i"), P("i"))
+    for call in (f, mj.jit(f)):
+        np.testing.assert_array_equal(call(x), kept * 4)
+    np.testing.assert_array_equal(f(x > 1), [kept[0] > 1] * 8)
+    with pytest.raises(ValueError, match="may differ between the devices along 'i'"):
+        mapped(lambda v: extreme(v, "i", axis_index_groups=groups), P("i"), P())(x)
+    with pytest.raises(NotImplementedError, match="psum: axis_index_groups give devices different results"):
+        mapped(lambda v: lax.psum(v, "i", axis_index_groups=groups), P("i"), P("i"))(x)

@@ -82,13 +82,15 @@ def devices_of(axes: Sequence[DeviceAxis], groups: Any, what: str) -> Devices:
 
 def reduced(x: Any, devices: Devices, kind: str, weak: bool, what: str) -> Any:
     """The sum, largest or smallest value (`kind` as of all_reduce) of all devices."""
-    if devices.checked and devices.groups:
+    if devices.checked and devices.groups and kind == "sum":
         raise NotImplementedError(
             f"{what}: axis_index_groups give devices different results, of which is not known which vary, as in JAX\n"
             f"  at {line_of(user_source())}\n  fix: shard_map(..., check_vma=False)"
         )
     if not devices.checked:
         return bind(ops("all_reduce"), x, kind=kind, weak_type=weak, **devices.params)
+    if devices.groups:  # each has its own result
+        return bind(ops("all_reduce"), vary(x, devices.name_set), kind=kind, weak_type=weak, **devices.params)
     if kind == "sum":
         x = _as_addends(x, devices, what)
         return bind(ops("psum_invariant"), vary(x, devices.name_set), axes=devices.names, weak_type=weak)

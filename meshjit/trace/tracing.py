@@ -363,7 +363,7 @@ class Trace:
         """A Program whose constraints name axes of `mesh`, with the axes of this function's mesh, which it is from now on if
         there was none. ShardingError where the two do not go together."""
         translated = in_words_of(self.mesh, mesh, program)
-        if translated is None or self.mesh is None:
+        if translated is None or self.mesh is None or is_without_devices(self.mesh, mesh):
             self.require_mesh(mesh, program)
         if self.specs is None and is_explicit(governing(self.mesh)):
             self.specs = {}
