@@ -10,8 +10,11 @@ still sends what it sent; the links carry it at the same time, and starting one 
 
 from __future__ import annotations
 
+import bisect
 import functools
-from collections.abc import Mapping, Sequence
+import heapq
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,13 +31,14 @@ from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
 from sharding.mesh import BaseMesh
 
 MOST_EARLY: Final = 32  # equations done earlier for the sake of one pair
+MOST_TRIED: Final = 64  # permutes for one to be paired with, in order
 LARGEST: Final = 4  # times the permuted value, that one of them may give
 
 
 def pair_permutes(program: Program, mesh: BaseMesh) -> Program:
     """The same Program with fewer permutes, in nested Programs too."""
     program = in_regions(program, lambda nested: pair_permutes(nested, mesh))
-    while pairs := _pairs(program, mesh):  # pairs of pairs, too
+    while pairs := _pairs(program):  # pairs of pairs, too
         rule = functools.partial(_paired, pairs=pairs, device=_Device(mesh))
         program = rewrite(program, {collectives.collective_permute.name: rule})
     return program
@@ -49,22 +53,54 @@ class _Pair:
     early: list[Eqn]
 
 
-def _pairs(program: Program, mesh: BaseMesh) -> dict[Var, _Pair]:
+def _pairs(program: Program) -> dict[Var, _Pair]:
     """What the first permute of a pair gives → the pair."""
     positions = {var: i for i, eqn in enumerate(program.eqns) for var in eqn.outputs}
     permutes = [e for e in program.eqns if e.op is collectives.collective_permute and e.params["pairs"]]
     pairs: dict[Var, _Pair] = {}
     taken: set[Eqn] = set()
-    ends = {id(e.params["pairs"]): _Ends(e.params["pairs"]) for e in permutes}
+    rivals = _Rivals(permutes)
     for i, first in enumerate(permutes):
-        for second in permutes[i + 1 :] if first not in taken else ():
-            if second not in taken and _fit(first, second, ends, mesh.size):
-                between = needed_between(program, first, second, positions)
-                if between is not None:
-                    pairs[first.outputs[0]] = _Pair(first, second, between)
-                    taken |= {first, second}
-                    break
+        if first in taken:
+            continue
+        for second in itertools.islice((e for e in rivals.behind(i) if e not in taken), MOST_TRIED):
+            between = needed_between(program, first, second, positions)
+            if between is not None:
+                pairs[first.outputs[0]] = _Pair(first, second, between)
+                taken |= {first, second}
+                break
     return pairs
+
+
+class _Rivals:
+    """Which permutes fit each, of which layers of a model have many: those of the same pairs and type are asked about once."""
+
+    def __init__(self, permutes: Sequence[Eqn]) -> None:
+        self.permutes = permutes
+        kinds: dict[object, int] = {}
+        self.kinds = [kinds.setdefault((e.params["pairs"], e.inputs[0].type), len(kinds)) for e in permutes]
+        self.places: list[list[int]] = [[] for _ in kinds]
+        for place, kind in enumerate(self.kinds):
+            self.places[kind].append(place)
+        firsts = [permutes[places[0]] for places in self.places]
+        self.ends = [(e.inputs[0].type, *map(frozenset, zip(*e.params["pairs"], strict=True))) for e in firsts]
+        self.fitting = functools.cache(self._fitting)
+
+    def behind(self, place: int) -> Iterator[Eqn]:
+        """Those that come later and fit it, in order."""
+        every = [self.places[kind] for kind in self.fitting(self.kinds[place])]
+        for other in heapq.merge(*[itertools.islice(places, bisect.bisect(places, place), None) for places in every]):
+            yield self.permutes[other]
+
+    def _fitting(self, kind: int) -> list[int]:
+        """The kinds of which no device sends, or receives, what it does in this one, too. Each sends once at most, so together
+        there are no more pairs than devices."""
+        type, senders, receivers = self.ends[kind]
+        return [
+            other
+            for other, (its, sending, receiving) in enumerate(self.ends)
+            if its == type and senders.isdisjoint(sending) and receivers.isdisjoint(receiving)
+        ]
 
 
 def needed_between(program: Program, first: Eqn, second: Eqn, positions: dict[Var, int]) -> list[Eqn] | None:
@@ -89,38 +125,18 @@ def is_dear(eqn: Eqn, nbytes: float) -> bool:
     return runs or sum([v.type.nbytes for v in eqn.outputs]) > LARGEST * nbytes
 
 
-class _Ends:
-    """The devices that a permute's pairs send from and to, as sets for those that ask."""
-
-    def __init__(self, pairs: Any) -> None:
-        self.pairs: Sequence[tuple[int, int]] = pairs
-
-    @functools.cached_property
-    def sets(self) -> tuple[frozenset[int], frozenset[int]]:
-        senders, receivers = map(frozenset, zip(*self.pairs, strict=True))
-        return senders, receivers
-
-
-def _fit(a: Eqn, b: Eqn, ends: Mapping[int, _Ends], devices: int) -> bool:
-    """Whether no device sends in both, and none receives in both. Each sends once at most, so together there are no more
-    pairs than devices."""
-    one, other = ends[id(a.params["pairs"])], ends[id(b.params["pairs"])]
-    if len(one.pairs) + len(other.pairs) > devices or a.inputs[0].type != b.inputs[0].type:
-        return False
-    return all(here.isdisjoint(there) for here, there in zip(one.sets, other.sets, strict=True))
-
-
 class _Device:
     """Whether this device is one of several: bool[] read off a table at its place on the mesh."""
 
     def __init__(self, mesh: BaseMesh) -> None:
         self.mesh = mesh
+        self.is_among = functools.cache(self._is_among)
 
     @functools.cached_property
     def place(self) -> Var:
         return collectives.axis_index(axes=tuple(self.mesh.axis_names))
 
-    def is_among(self, devices: Sequence[int], shape: tuple[int, ...]) -> Var:
+    def _is_among(self, devices: tuple[int, ...], shape: tuple[int, ...]) -> Var:
         place, table = self.place, np.zeros(self.mesh.size, np.bool_)
         table[list(devices)] = True
         flag = dynamic_slice(constant(value=table), place, slice_sizes=(1,))
@@ -141,5 +157,5 @@ def _paired(eqn: Eqn, here: Rewriter, pairs: Mapping[Var, _Pair], device: _Devic
     )
     none = zeros_like(both)
     first = select(device.is_among(targets, a.shape), both, none)
-    here.replace(pair.second, [select(device.is_among([t for _, t in others], a.shape), both, none)])
+    here.replace(pair.second, [select(device.is_among(tuple([t for _, t in others]), a.shape), both, none)])
     return first
