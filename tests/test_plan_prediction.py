@@ -154,6 +154,23 @@ def test_convolutions_in_groups_take_no_less_than_whole_ones_of_as_many_features
     assert 1.5 < seconds(features, groups, places) / (share * seconds(64, 1, 3)) < 5
 
 
+@pytest.mark.parametrize("entries", [1, 4])
+def test_lookups_in_a_shard_of_one_entry_take_their_time(entries: int) -> None:
+    """A TPU fetches one after the other. Where a device has one entry, and so in tables of four over 64 devices, they were held
+    to be fused, and free: plans spread such tables, and reduced what was looked up over all devices."""
+    mesh = AbstractMesh((8, 8), ("x", "y"), abstract_device=AbstractDevice("TPU v5p", None, "tpu"))
+
+    def seconds(spec: P) -> float:
+        places = (spec, P(), P())
+        shapes = ((entries, entries), np.float32), ((2**20,), np.int32), ((2**20,), np.int32)
+        types = [mj.ShapeDtypeStruct(*s, sharding=NamedSharding(mesh, p)) for s, p in zip(shapes, places, strict=True)]
+        cost = mj.jit(lambda table, i, j: table[i, j], out_shardings=NamedSharding(mesh, P())).trace(*types).plan().plan.cost
+        assert cost is not None
+        return cost.seconds
+
+    assert seconds(P("x", "y")) >= seconds(P()) > 1e-3
+
+
 def test_a_search_takes_longer_in_a_longer_table() -> None:
     """A round more for twice as many entries, in each of which a TPU fetches an entry for every value."""
     device = AbstractDevice("TPU v5p", None, "tpu")

@@ -70,8 +70,9 @@ def dims_of_factors(eqn: Eqn) -> dict[str, list[ValueDim]]:
 
 
 def goes_by_element(eqn: Eqn) -> bool:
-    """Whether an equation computes, or moves, each element by itself, and does nothing else with it: so it may be fused."""
-    if eqn.op.regions is not None or eqn.op.simulate is not None:
+    """Whether an equation computes, or moves, each element by itself, and does nothing else with it: so it may be fused. What
+    fetches rows does so one after the other, also those of a table that has only one."""
+    if eqn.op.regions is not None or eqn.op.simulate is not None or eqn.op.fetches is not None:
         return False
     reading = reading_of(eqn)
     return rule_of(eqn).is_passthrough or not (reading.passes or reading.breaks_lines or not _moves_elements(eqn))
