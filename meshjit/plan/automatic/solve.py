@@ -192,7 +192,7 @@ class Search(Made):
         if is_relaxed:
             self.bound = max(self.bound, self._relaxed())
         is_near = self.is_complete or self.most <= (NEAR_RELAXED if is_relaxed else NEAR) * self.bound
-        if not is_near and (self.proof is not None or not self.later) and self.quickest <= FAR * self.rival:
+        if not is_near and self.quickest <= FAR * self.rival:
             self._descend()
 
     def settle(self) -> Candidate:
