@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ LAST_LINES = 20  # that are shown of the process that failed first
 _FAR_SECONDS = 3.0  # in which the other host does what it was told
 _COLORS = (36, 33, 32, 35, 34, 31)
 _PR_SET_PDEATHSIG = 1
+_BLAMES = re.compile(r"\] ends, (?:because )?process (\d+)\b")  # as `meshjit/runtime/ending.py` says it
 
 
 class Child:
@@ -115,6 +117,11 @@ class Child:
     def is_collateral(self) -> bool:
         """Whether it has ended only because another one did."""
         return self.status == -signal.SIGABRT or any("] ends, " in line for line in list(self.last)[-3:])
+
+    def blames(self) -> int | None:
+        """The rank of the process for which it says that it ends; None where it says nothing of the kind."""
+        said = [match for line in list(self.last)[-3:] if (match := _BLAMES.search(line))]
+        return int(said[-1][1]) if said else None
 
     def fate(self, out_of_memory: bool) -> str:
         assert self.status is not None

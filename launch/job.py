@@ -229,8 +229,12 @@ class _Run:
         return [child for child in self.children if child.status]
 
     def _cause(self) -> Child:
-        """The one that failed by itself, as far as one can tell."""
+        """The one that failed by itself, as far as one can tell: the one that others, or it, say they end for."""
         failed = self._failed()
+        blamed = {child.blames() for child in failed} - {None}
+        for child in failed:
+            if blamed == {child.rank}:
+                return child
         first = min(child.ended_at for child in failed)
         soon = [child for child in failed if child.ended_at < first + _FAREWELL_SECONDS / 2]
         return min(soon, key=lambda child: (child.is_collateral(), child.ended_at))

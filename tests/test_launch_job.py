@@ -96,6 +96,20 @@ def test_the_first_failure_is_named_last(tmp_path: Path, end: str, code: int, wo
     assert error[1:3] == [f"[meshjit run] after it rank {rank} left with exit code 1" for rank in (0, 2)]
 
 
+def test_who_is_blamed_is_named_last(tmp_path: Path) -> None:
+    """The others end by errors of their own, for connections to those that have ended are closed."""
+    body = """
+    if rank == 0:
+        sys.exit("Gloo all-reduce failed: connection closed by peer")
+    time.sleep(0.3 * rank)
+    sys.exit(f"[rank {rank}] ends, process 2 (host here, pid 7) waits for the others, to compile `step`")
+    """
+    code, _, error = run(tmp_path, body, 3)
+    assert code == 1 and error[-1].startswith("[meshjit run] rank 2 (") and error[-1].endswith("left with exit code 1")
+    assert "[meshjit run] the last lines of rank 2:" in error
+    assert [line for line in error if "after it" in line] == [f"[meshjit run] after it rank {r} left with exit code 1" for r in (0, 1)]
+
+
 def test_who_does_not_end_by_itself_is_ended(tmp_path: Path) -> None:
     body = """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -57,6 +57,7 @@ class Watchdog:
         self.people: dict[int, Person] = {rank: self.me}
         self.suspects: dict[int, str] = {}
         self.reported: tuple[Any, float] = (None, 0.0)
+        self.has_judged = False  # whether the job ends because of what was found out here
         self.tick = self.asked = 0
         threads = [("meshjit-watch", self._beat_on), *([("meshjit-watch-store", self._watch_store)] if rank else [])]
         self.threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in threads]
@@ -106,7 +107,7 @@ class Watchdog:
 
     def explain(self, error: BaseException) -> str:
         """What is known of an error that comes of another process's death: who has died. "" of any other."""
-        if not isinstance(error, _jaxlib.XlaError | ValueError) or "Gloo" not in str(error):
+        if not isinstance(error, _jaxlib.XlaError | ValueError) or "Gloo" not in str(error) or self.has_judged:
             return ""
         with contextlib.suppress(_jaxlib.XlaError):  # where it was process 0, the store has gone with it
             self._reports()
@@ -230,6 +231,7 @@ class Watchdog:
         return getattr(self.supervisor.end_job, "is_ending", False) or self.stopping.is_set()
 
     def _end(self, verdict: Verdict) -> None:
+        self.has_judged = True
         self.supervisor.say(f"{verdict.text}\nthe job is ended")
         for rank in verdict.ranks:
             who = self.people[rank]
