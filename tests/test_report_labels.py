@@ -53,6 +53,25 @@ def test_values_are_called_by_variables_functions_and_steps_towards_them(report)
     assert not any(label.startswith("%") for label in labels if "(" in label)
 
 
+def test_what_a_function_makes_of_an_argument_is_called_by_both():
+    """`cast()` alone did not say which weight was gathered."""
+
+    def cast(tree):
+        return mj.tree.map(lambda w: w.astype(mnp.bfloat16), tree)
+
+    def f(params, x):
+        params = cast(params)
+        return (x @ params["up"]) @ params["down"]
+
+    params = {"up": struct((64, 64), "data", "model"), "down": struct((64, 64), "data", "model")}
+    x = mj.ShapeDtypeStruct((32, 64), mnp.bfloat16, sharding=NamedSharding(MESH, P("data")))
+    report = mj.jit(f).trace(params, x).plan().report()
+    labels = {*report.subject.labels.values(), *(report.subject.labels[v] for v in report.subject.names)}
+    assert {"cast(params['up'])", "cast(params['down'])"} <= labels and "cast()" not in labels
+    assert report.why("cast(params['down'])").data
+    assert any("cast(params['down'])" in line for line in report.view("collectives", 120, 1.0))
+
+
 def test_what_a_report_says_can_be_asked_for(report):
     subject = report.subject
     said = [row.value for row in (*report.transfers, *report.memory.held)] + [row.value for row in report.program if row.value]

@@ -17,12 +17,17 @@ LONGEST: Final = 28  # characters of what an assignment's left side is shown wit
 
 
 class Labels(dict[Var, str]):
-    """`params['w1']` of an argument; of others `scores`, `attention()`, `exponential in scores`, `scores (backward)`, by their
-    lines; without a line `%12`. Written for those that somebody asks for. They are not unique: equal layers have the same."""
+    """`params['w1']` of an argument; of others `scores`, `attention()`, `cast(params['w1'])` of what a function makes of one
+    argument, `exponential in scores`, `scores (backward)`, by their lines; without a line `%12`. Written for those that somebody
+    asks for. They are not unique: equal layers have the same."""
 
     def __init__(self, program: Program, names: Mapping[Var, str], makers: Mapping[Var, Eqn]) -> None:
         super().__init__(zip(program.inputs, [names[v] for v in program.inputs], strict=True))
         self.program, self.names, self.makers = program, names, makers
+
+    @functools.cached_property
+    def arguments(self) -> set[Var]:
+        return {*self.program.inputs}
 
     @functools.cached_property
     def steps(self) -> set[Var]:
@@ -48,7 +53,15 @@ class Labels(dict[Var, str]):
         if maker is None or result is None:
             return self.names[var]
         note = f" ({maker.source.note})" if maker.source is not None and maker.source.note else ""
-        return f"{maker.op.name} in {result}{note}" if var in self.steps else f"{result}{note}"
+        if var in self.steps:
+            return f"{maker.op.name} in {result}{note}"
+        return f"{result[:-1]}{self[maker.inputs[0]]}){note}" if self._is_of_argument(result, maker) else f"{result}{note}"
+
+    def _is_of_argument(self, result: str, maker: Eqn) -> bool:
+        """Whether a function gives back what it made of one argument alone. Of code that cannot be read nobody knows that."""
+        read = {*maker.inputs}
+        is_given_back = result.endswith("()") and maker.source is not None and bool(targets(maker.source.file))
+        return is_given_back and len(read) == 1 and read <= self.arguments
 
 
 def _entering(eqn: Eqn) -> Iterator[tuple[Var, tuple[Var, str]]]:
