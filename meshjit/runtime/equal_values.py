@@ -20,7 +20,7 @@ from meshjit.runtime.distributed import membership
 from sharding.named import Sharding
 
 Brought: TypeAlias = tuple[str, "np.ndarray[Any, Any]", Sharding]  # a name, what a process has of it, and where it goes
-_LENGTH: Final = 8  # bytes of a fingerprint
+_LENGTH: Final = 16  # letters of a fingerprint
 
 
 def check_equal(what: str, values: Sequence[Brought]) -> None:
@@ -67,4 +67,4 @@ def _fingerprint(array: np.ndarray[Any, Any]) -> str:
 
 
 def _digest(data: Any) -> str:
-    return hashlib.blake2b(data, digest_size=_LENGTH).hexdigest()
+    return hashlib.sha256(data).hexdigest()[:_LENGTH]  # processors have it: twice as fast as others
