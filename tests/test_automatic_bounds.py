@@ -502,14 +502,14 @@ unique_indices=False}
 """
 
 
-def test_ops_with_a_rule_of_their_own_may_take_less_than_an_even_share() -> None:
-    """What each device scatters is not its share of what one device does, so the work of a Program counted it in vain."""
+def test_the_work_does_not_count_ops_with_a_rule_of_their_own() -> None:
+    """What each device scatters need not be its share of what one device does."""
     program, mesh = parse_program(SCATTERED.replace("\\\n", "")), AbstractMesh((2, 2, 3), ("x", "y", "z"))
     plan = make_plan(program, mesh, Annotations([P(None, ("z", "x"), None)], [None]))
     whole = make_plan(program, mesh, Annotations([P()], [P()]))
     assert plan.cost is not None and whole.cost is not None
-    assert plan.cost.seconds < whole.cost.seconds / mesh.device_count
-    assert searched(drafted(program, mesh)).least_work <= plan.cost.seconds
+    least = searched(drafted(program, mesh)).least_work
+    assert least <= plan.cost.seconds and least < 0.1 * whole.cost.seconds / mesh.device_count
 
 
 @pytest.mark.parametrize("mesh", [AbstractMesh((4,), ("x",)), AbstractMesh((2, 2), ("x", "y"))], ids=str)
