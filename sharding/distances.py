@@ -160,7 +160,8 @@ class _Explored:
             self._explore(self.waiting.pop())
 
     def _first(self, state: State) -> State:
-        """The one that stands for those that differ from it in which of several alike atoms they have: it has the first ones."""
+        """The state that stands for all that differ only in which of several alike atoms they have: each atom is replaced by the
+        first of its group that is not taken."""
         if not self.alike:
             return state
         left = {group: iter(group) for group in self.alike.values()}

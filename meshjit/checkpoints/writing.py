@@ -263,8 +263,8 @@ def _commit(
 
 
 def _prune(folder: Folder, step: int, keep: int) -> None:
-    """Remove all but the checkpoint of this step and those of the highest others; and of lower steps than these, what was left
-    by saves that did not come to their end."""
+    """Keep the checkpoint of this step and those of the highest other steps. Remove the others, and the unfinished ones of lower
+    steps, which killed jobs have left."""
     others = [other for other in steps(folder) if other != step]
     old = others[: max(0, len(others) - (keep - 1))]
     for each in old:

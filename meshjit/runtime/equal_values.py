@@ -1,4 +1,4 @@
-"""Values that each process brings must be equal where one Array is made of them: otherwise its shards are of several values.
+"""Values that all processes bring for one Array must be equal: each process puts its own shards, which else are of other values.
 
     device_put of x['w']: its values differ between processes
       process 0: f32[4], fingerprint 61c0…      process 1: f32[4], fingerprint 07aa…
@@ -24,7 +24,7 @@ _LENGTH: Final = 16  # letters of a fingerprint
 
 
 def check_equal(what: str, values: Sequence[Brought]) -> None:
-    """Values that go to devices of several processes, which all come here. DivergenceError where they differ."""
+    """Compare values that go to devices of several processes. All these processes call it. DivergenceError where they differ."""
     if membership().coordinator is None:
         return
     groups: dict[tuple[int, ...], list[tuple[str, str]]] = defaultdict(list)

@@ -73,7 +73,8 @@ def _pairs(program: Program) -> dict[Var, _Pair]:
 
 
 class _Rivals:
-    """Which permutes fit each, of which layers of a model have many: those of the same pairs and type are asked about once."""
+    """Which permutes may be paired with which. Layers of a model have many that are alike, in their pairs of devices and in type:
+    what fits is asked once for all of them."""
 
     def __init__(self, permutes: Sequence[Eqn]) -> None:
         self.permutes = permutes

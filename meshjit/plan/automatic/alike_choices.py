@@ -25,17 +25,17 @@ WORTH: Final = 2  # if it has at least so many times as many as then
 
 
 def common(first: Groups, second: Groups) -> Groups:
-    """Of the sum of two tables: choices are alike that are so in both."""
+    """The groups of the sum of two tables: choices are alike in it if they are in both."""
     return tuple([_numbered(a * (int(b.max(initial=0)) + 1) + b) for a, b in zip(first, second, strict=True)])
 
 
 def kept(groups: Groups, choices: Sequence[Any]) -> Groups:
-    """Of these choices of each variable alone."""
+    """The groups where each variable keeps these choices alone."""
     return tuple([_numbered(group[own]) for group, own in zip(groups, choices, strict=True)])
 
 
 def apart(groups: Groups, entry: Sequence[int]) -> Groups:
-    """Where one entry is no longer as those of alike choices are."""
+    """The choices of one entry are alike to no others any more: the entry has changed, and theirs have not."""
     changed = tuple([group.copy() for group in groups])
     for group, choice in zip(changed, entry, strict=True):
         group[choice] = group.max() + 1
@@ -63,7 +63,7 @@ class Short:
 
 
 def shortened(table: Table, groups: Groups | None) -> Short | None:
-    """None where that saves little."""
+    """A table with one entry for all that are the same; None where that saves little, or nobody knows which are."""
     if groups is None or table.size < SHORTENED:
         return None
     counts = [int(group.max()) + 1 for group in groups]

@@ -52,8 +52,8 @@ def _parts(eqn: Eqn) -> tuple[Eqn, ...]:
 
 @dataclass(frozen=True)
 class Copies:
-    """Equations of layers that are alike in all that is decided of them and of their results: `equations` gives the number of the
-    first of them, `values` its result."""
+    """Equations of equal layers about which everything is decided alike, their results included. `equations`: the number of such
+    an equation → that of the first one like it. `values`: its result → the result of that first one."""
 
     equations: Mapping[int, int] = field(default_factory=dict[int, int])
     values: Mapping[Var, Var] = field(default_factory=dict[Var, Var])
@@ -61,7 +61,7 @@ class Copies:
 
 @once_per_program
 def copies_of(program: Program) -> Copies:
-    """Those that stand at the same place of a layer, and whose results are read at the same places."""
+    """Copies stand at the same place of their layers, and their results are read at the same places."""
     layers, separate = alike_equations(program), separate_parts(program)
     if not layers:
         return Copies()

@@ -43,7 +43,7 @@ class Messages:
     ) -> None:
         self.own, self.pairs, self.order, self.groups = list(own), pairs, list(order), dict(groups)
         self.short = {scope: shortened(table, self.groups.get(scope)) for scope, table in pairs.items()}
-        self.halves: dict[Scope, tuple[Any, Any]] = {}  # what was moved to a variable; the table without it
+        self.halves: dict[Scope, tuple[Any, Any]] = {}  # what was moved to a variable, and what `_without` it gave
         self.moved = {scope: [np.zeros(n) for n in table.shape] for scope, table in pairs.items()}
         self.rank = {v: rank for rank, v in enumerate(order)}
         self.near: list[list[tuple[Scope, int]]] = [[] for _ in own]
@@ -79,31 +79,32 @@ class Messages:
                     self._hand_on(v, ahead[v], len(behind[v]))
 
     def _collect(self, scope: Scope, side: int, first: int) -> None:
-        """What the others of a table say to one of its variables, the `first` of them before the rest."""
-        if len(scope) == PAIR:
-            rest = self._reduced(scope, first)
-        else:
-            rest, others = self._without(scope, first), [i for i in range(len(scope)) if i != first]
-            for i in [i for i in others if i != side]:
-                axis = others.index(i)
-                rest = np.minimum.reduce(rest - self._said(scope, i).reshape(_along(axis, len(others))), axis=axis)
-                others.remove(i)
+        """What the others of a table say to one of its variables. The least over the choices of `first` is taken before that over
+        those of the rest."""
+        rest = self._reduced(scope, first) if len(scope) == PAIR else self._without(scope, first)
+        left = [i for i in range(len(scope)) if i != first]
+        for i in [i for i in left if i != side]:
+            axis = left.index(i)
+            rest = np.minimum.reduce(rest - self._said(scope, i).reshape(_along(axis, len(left))), axis=axis)
+            left.remove(i)
         short = self.short[scope]
         self.moved[scope][side] = rest if short is None else rest[short.groups[side]]
 
     def _said(self, scope: Scope, i: int) -> Any:
-        """What was moved to a variable, as the short table has its choices, if there is one."""
+        """What was moved to a variable: by choice; by group of alike choices, where the table is shortened."""
         moved, short = self.moved[scope][i], self.short[scope]
         return moved if short is None else short.most(moved, i)
 
     def _without(self, scope: Scope, first: int) -> Any:
-        """A table without one of its variables; that is the same for those that collect one after the other."""
+        """The least of a table over the choices of one variable. Two variables that collect one after the other ask for the
+        same, as long as nothing else was moved to that one."""
         moved, known = self.moved[scope][first], self.halves.get(scope)
         if known is None or known[0] is not moved:
             known = self.halves[scope] = moved, self._reduced(scope, first)
         return known[1]
 
     def _reduced(self, scope: Scope, first: int) -> Any:
+        """The same, worked out."""
         short = self.short[scope]
         table: Any = self.pairs[scope] if short is None else short.table
         return np.minimum.reduce(table - self._said(scope, first).reshape(_along(first, len(scope))), axis=first)

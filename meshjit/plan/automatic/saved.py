@@ -99,7 +99,8 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None, way
     `way` (`candidate.py`)."""
     assigner, machine = draft.assigner, draft.machine
     plans, collected = (assigner.plans, assigner.collected) if isinstance(assigner, Prescribed) else ({}, {})
-    spreads = {id(plan): _spread(plan) for plan in {id(plan): plan for plan in plans.values()}.values()}
+    different = {id(plan): plan for plan in plans.values()}  # equal layers share theirs
+    spreads = {number: _spread(plan) for number, plan in different.items()}
     inputs, outputs = draft.plan.inputs, draft.plan.outputs
     if plan is not None and not isinstance(assigner, Prescribed):
         inputs, outputs = plan.inputs, plan.outputs
@@ -250,6 +251,7 @@ def _equations(program: Program) -> Iterator[Eqn]:
 
 
 def _texts(program: Program) -> Iterator[tuple[str, Eqn]]:
+    """The text of each equation, with the equation; equations of one kind have one text."""
     for part in programs_in(program):
         texts = dict[int, str]()
         for kind, eqn in zip(kinds_of(part), part.eqns, strict=True):
