@@ -211,17 +211,18 @@ def copied(program: Program) -> Program:
         return builder.build(outputs)
 
 
-def without_sharing(program: Program, seen: set[int] | None = None) -> Program:
-    """The Program with no nested Program standing in it twice, so that every Var belongs to one place."""
-    seen = set[int]() if seen is None else seen
-
-    def own(nested: Program) -> Program:
-        nested = copied(nested) if id(nested) in seen else nested
-        seen.add(id(nested))
-        return without_sharing(nested, seen)
-
+def without_sharing(program: Program, seen: set[Var] | None = None) -> Program:
+    """The Program with no Var in two nested Programs, so that every Var belongs to one place. Programs that derivatives and dead
+    code elimination make of the same one have Vars in common."""
     if not any(eqn.op.regions for eqn in program.eqns):
         return program
+    seen = {*program.vars()} if seen is None else seen
+
+    def own(nested: Program) -> Program:
+        nested = nested if seen.isdisjoint(nested.vars()) else copied(nested)
+        seen.update(nested.vars())
+        return without_sharing(nested, seen)
+
     eqns = tuple([with_regions_changed(eqn, own) for eqn in program.eqns])
     if all(a is b for a, b in zip(eqns, program.eqns, strict=True)):
         return program
