@@ -140,6 +140,45 @@ def test_plans_are_the_same_as_without_recalling(seed: int, monkeypatch: pytest.
     assert described(plan) == described(make_plan(program, MESH, annotations))
 
 
+def decoder(layers: int) -> Program:
+    """The gradient of layers that all read what an encoder made: its cotangent is a sum that grows from layer to layer."""
+
+    def loss(weights: Any, context: Any, x: Any) -> Any:
+        context = mnp.tanh(mnp.dot(context, weights[0]))
+        for query, key, value in zip(weights[1::3], weights[2::3], weights[3::3], strict=True):
+            scores = mnp.tanh(mnp.dot(mnp.dot(x, query), mnp.dot(context, key).T))
+            x = x + mnp.dot(scores, mnp.dot(context, value))
+        return mnp.mean(x * x)
+
+    def step(*leaves: Any) -> Any:
+        return mj.grad(loss)(list(leaves[:-2]), leaves[-2], leaves[-1])
+
+    return traced(step, [*["f32[64,64]"] * (3 * layers + 1), "f32[96,64]", "f32[32,64]"])
+
+
+@pytest.mark.parametrize("weights", [P("x", "y"), P("y", "x"), P(None, "y")])
+@pytest.mark.parametrize("rows", [P("x", None), P(None, "y"), P(None, None)])
+def test_layers_behind_which_a_sum_grows_are_planned_once(weights: P, rows: P, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned, plan_equation = Counter[int](), equations.Planner.equation
+
+    def counted(self: equations.Planner, eqn: Eqn, course: Any) -> Any:
+        planned[len(course.program.eqns)] += 1
+        return plan_equation(self, eqn, course)
+
+    def make(layers: int) -> Plan:
+        specs = [weights] * (3 * layers + 1)
+        return make_plan(decoder(layers), MESH, Annotations([*specs, rows, rows], [None] * len(specs)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(equations.Planner, "equation", counted)
+        few, many = make(6), make(12)
+    each = [planned[len(plan.program.eqns)] / (1 + len(plan.trials)) for plan in (few, many)]
+    assert each[1] < each[0] + (len(many.program.eqns) - len(few.program.eqns)) / 6, "one layer more"
+    monkeypatch.setattr(uses, "repeats", lambda program: ())
+    again = make_plan(few.program, MESH, Annotations([*[weights] * 19, rows, rows], [None] * 19))
+    assert described(few) == described(again)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_plans_with_the_tables_of_another_plan_are_the_same(seed: int) -> None:
     """Of the same Program under other annotations, and of one with a constraint more."""

@@ -25,6 +25,8 @@ from sharding.placement import Placement
 
 Placed = tuple[tuple[int, Placement], ...]  # position of a value → placement
 BEFORE = -1  # the number of the equation that ran before the repeat
+BY_CHAINS = (None, ())  # in the place of an outcome: it depends on the chains of sums from outside, which the repeat settles
+SETTLED = 3  # length of what a Log has of a sum from outside that is settled: position, placement, equation
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class PlanOutcome:
     pending: Placed
     possible: Placed
     delayed: tuple[tuple[int, int, Delayed], ...]  # position, number of the equation
+
+    @property
+    def settles(self) -> bool:
+        """Whether it settles sums from outside."""
+        return any(len(move) == SETTLED for move in self.flow.moves)
 
 
 class FlowRecall:
@@ -159,9 +166,12 @@ class PlanRecall(FlowRecall):
         homes = [self.placements[v] for v in repeat.inner]
         kept: list[Any] = [homes]
         iterations = self.course.iterations
-        outer = [(self.placements[v], self.state(v, kept), self.chain(v, kept), iterations.get(v)) for v in repeat.outer]
+        outer = [(self.placements[v], self.state(v, kept), self.sum_of(v), iterations.get(v)) for v in repeat.outer]
         key = repeat.kind, self.joins[repeat.start], self.delays.given, tuple(map(id, homes)), tuple(outer)
-        entry = self.outcomes.get(key)
+        entry, chains = self.outcomes.get(key), None
+        if entry is None or entry is BY_CHAINS:
+            chains = tuple([self.chain(v, kept) for v in repeat.outer])
+            entry = self.outcomes.get((key, chains))
         if entry is not None:
             self.take_over(repeat, entry[0])
             return entry[0].steps
@@ -169,9 +179,17 @@ class PlanRecall(FlowRecall):
         held, peak = self.begin(repeat)
         steps = plan()
         outcome = self.outcome(repeat, steps, before, held, peak)
-        if outcome is not None:
+        if outcome is not None and outcome.settles:
+            self.outcomes[key], self.outcomes[key, chains] = BY_CHAINS, (outcome, kept)
+        elif outcome is not None:
             self.outcomes[key] = outcome, kept
         return steps
+
+    def sum_of(self, var: Var) -> Any:
+        """All that planning a repeat depends on of the partial sum `var`, unless it settles it. Sums that grow from layer to layer,
+        as the gradient of what all of them read, are alike in this, however long their chains are."""
+        pending, delayed = self.delays.pending.get(var), self.delays.delayed.get(var)
+        return pending if delayed is None else (pending, delayed.sooner, delayed.plain.results[0], len(delayed.eqn.outputs))
 
     def chain(self, var: Var, kept: list[Any]) -> Any:
         """All that settling the partial sum `var` depends on."""
@@ -214,7 +232,7 @@ class PlanRecall(FlowRecall):
             delays.delayed[values[i]] = dataclasses.replace(old, eqn=eqn)
 
     def move(self, move: Any, values: Sequence[Var], start: int) -> None:
-        if len(move) == 3:  # a sum from outside is settled
+        if len(move) == SETTLED:
             position, placement, number = move
             self.flow.eqn = self.program.eqns[start + number] if start + number >= 0 else None
             self.course.settle(values[position], placement)
@@ -241,7 +259,7 @@ class _Numbers:
         """What a Log has, with numbers; KeyError where it is not about this repeat."""
         if isinstance(move, Reduction):
             return move, self.eqns[move.eqn]
-        if len(move) == 3:
+        if len(move) == SETTLED:
             return (*move[:2], self.eqns[move[2]])
         event = move[3]
         if event is None:
