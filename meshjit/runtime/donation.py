@@ -8,7 +8,8 @@ else is decided: donating an argument asks for its memory to be reused. What sha
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from meshjit.core.plan import Plan
@@ -35,14 +36,21 @@ def match(plan: Plan, donated: Sequence[int], memories: Memories = ((), ())) -> 
     inputs = _places(plan, plan.program.inputs, plan.inputs, memories[0])
     outputs = _places(plan, plan.program.outputs, plan.outputs, memories[1])
     aliases: dict[int, int] = {}
-    free = list(range(len(outputs)))
-    for alike in (True, False):
+    for asked in (lambda place: place, lambda place: place[1]):
+        taken = set(aliases.values())
+        free = _queues((asked(place), o) for o, place in enumerate(outputs) if o not in taken)
         for i in donated:
-            fits = [o for o in free if inputs[i][1] == outputs[o][1] and (not alike or inputs[i] == outputs[o])]
-            if i not in aliases and fits:
-                aliases[i] = fits[0]
-                free.remove(fits[0])
+            if i not in aliases and free[asked(inputs[i])]:
+                aliases[i] = free[asked(inputs[i])].popleft()
     return aliases
+
+
+def _queues(outputs: Iterable[tuple[Any, int]]) -> Mapping[Any, deque[int]]:
+    """Outputs in order, by what an input has to have of each."""
+    queues = defaultdict[Any, deque[int]](deque)
+    for key, output in outputs:
+        queues[key].append(output)
+    return queues
 
 
 def _places(plan: Plan, values: Sequence[Var], placements: Sequence[Placement], memories: Sequence[str]) -> list[Any]:
@@ -62,12 +70,11 @@ def tied(plan: Plan, annotations: Annotations, donated: Sequence[int], memories:
     aliases = match(plan, donated, memories)
     constraints = {v for eqn in plan.program.eqns if eqn.op.pinned is not None or eqn.op.seed is not None for v in eqn.outputs}
     unplaced = [o for o, spec in enumerate(annotations.outputs) if spec is None and plan.program.outputs[o] not in constraints]
-    free = [o for o in unplaced if o not in aliases.values()]
+    taken, there = set(aliases.values()), memories if memories[0] else ([""] * len(plan.inputs), [""] * len(plan.outputs))
+    free = _queues(((plan.program.outputs[o].type, there[1][o]), o) for o in unplaced if o not in taken)
     outputs = list(annotations.outputs)
     for i in donated:
-        same = [o for o in free if plan.program.outputs[o].type == plan.program.inputs[i].type]
-        same = [o for o in same if not memories[0] or memories[0][i] == memories[1][o]]
-        if i not in aliases and same:
-            free.remove(same[0])
-            outputs[same[0]] = spec_of(plan.inputs[i])
+        same = free[plan.program.inputs[i].type, there[0][i]] if i not in aliases else None
+        if same:
+            outputs[same.popleft()] = spec_of(plan.inputs[i])
     return dataclasses.replace(annotations, outputs=outputs) if outputs != list(annotations.outputs) else None
