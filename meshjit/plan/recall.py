@@ -186,8 +186,8 @@ class PlanRecall(FlowRecall):
         return steps
 
     def sum_of(self, var: Var) -> Any:
-        """All that planning a repeat depends on of the partial sum `var`, unless it settles it. Sums that grow from layer to layer,
-        as the gradient of what all of them read, are alike in this, however long their chains are."""
+        """All that planning a repeat depends on of the partial sum `var`, unless it settles it. Sums that grow from layer to
+        layer, as the gradient of what all of them read, are alike in this, however long their chains are."""
         pending, delayed = self.delays.pending.get(var), self.delays.delayed.get(var)
         return pending if delayed is None else (pending, delayed.sooner, delayed.plain.results[0], len(delayed.eqn.outputs))
 
