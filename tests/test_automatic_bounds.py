@@ -552,3 +552,18 @@ def test_a_proof_is_over_once_the_cheapest_assignment_has_exact_prices(monkeypat
     assert proof.is_exact and not proof.is_closed and proof.rounds < 8
     elimination = Elimination(proof.left.problem())
     assert proof.bound == pytest.approx(elimination.least) and 0.9 * least < proof.bound <= least * EQUAL
+
+
+def test_less_is_spent_the_nearer_a_plan_is_unless_all_was_asked_for() -> None:
+    """By default: of 1,000 entries 1,000 at 2 % from the bound, 400 at 0.4 %, 200 at 0.01 %."""
+    draft = drafted(program(1), AbstractMesh((2, 2), ("x", "y"), abstract_device=CHIP))
+    model = Model(draft.program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
+    for worth, gap, most in ((0.01, 0.02, 1000), (0.01, 0.004, 400), (0.01, 0.0001, 200), (0.0, 0.004, 1000)):
+        proof = Proof(model, 1.0 + gap, None, 1000.0, worth=worth)
+        proof.bound = 1.0
+        assert proof.worthwhile == pytest.approx(most)
+        proof.effort, proof.spent = 1001 - most, most - 1
+        assert not proof.is_over
+        proof.effort, proof.spent = 999 - most, most + 1
+        assert proof.is_over
+    assert (limits.Limits().worth, limits.Limits(effort=1).worth) == (limits.WORTH, 0.0)

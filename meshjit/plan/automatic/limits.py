@@ -15,6 +15,7 @@ LATER: Final = 1e9  # entries for the bound of a long Program, once somebody ask
 LONG: Final = 3000  # equations from which no proof is sought unless somebody asks for it
 LONGER: Final = 4500  # equations from which the first round of a proof is made for the better plans that it finds
 FIRST: Final = 1.0  # entries for it
+WORTH: Final = 0.01  # gap of the best plan from which on all of the effort is worth it, where nobody says how much it may be
 FILLED: Final = 200_000  # entries that are gone through in the time in which the tables of an equation are filled; there are no
 # more for longer Programs, whose equal layers are one
 
@@ -33,7 +34,8 @@ class Limits:
     instead.
 
     effort: how much is gone through to prove that no plan is cheaper; counted, so it ends at the same place everywhere. By
-    default 1; one that would be gone once tables are filled is none. Of Programs of LONG equations and more a bound is worked out
+    default 1, and less once the best plan is proved to be within WORTH of the optimum; one that would be gone once tables are
+    filled is none. Of Programs of LONG equations and more a bound is worked out
     when somebody asks for it, with the effort of LATER; of LONGER ones the first round of the proof is made at once, for the
     plans that it finds.
     time_limit: seconds after which the search ends in any case; none by default, for the plan would depend on how busy the
@@ -64,6 +66,11 @@ class Limits:
     def briefly(self, equations: int) -> Limits:
         """For one of many searches, such as what-if questions: at most a tenth of the usual effort, and no saved plan."""
         return replace(self, effort=min(BRIEF, self.entries(equations) / EFFORT), plan=None)
+
+    @property
+    def worth(self) -> float:
+        """The gap from which on all of the effort is worth it: any, where it was asked for."""
+        return WORTH if self.effort is None else 0.0
 
     @property
     def deadline(self) -> float:

@@ -54,6 +54,7 @@ MOST_SUPPOSED: Final = 1 / 2
 LEAST_SUPPOSED: Final = 1 / 100  # less is not supposed any more
 SUPPOSED_GAIN: Final = 0.02  # a round without gain meanwhile
 SUPPOSED_EFFORT: Final = 1 / 4  # with so much of the effort that is left
+LEAST_WORTH: Final = 1 / 5  # of the effort, which is worth it however near the best plan is to the bound
 GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
 QUICK: Final = 1 << 21  # entries of a table of the elimination of what is left, while decisions are kept for last
 LARGEST: Final = 1 << 26  # of all tables of one that keeps nothing for last
@@ -75,7 +76,7 @@ class Proof:
     """`upper`: the seconds of the best plan so far. `attempt` plans an assignment, and gives the seconds of the best plan then;
     without it only the bound is sought.
     `effort`: entries of tables to go through. `deadline`: the end in any case, for safety. `rent`: the most that plans pay; what
-    is left out is dearer without it, too."""
+    is left out is dearer without it, too. `worth`: the gap from which on all of the effort is worth it; 0 for any."""
 
     def __init__(
         self,
@@ -85,8 +86,9 @@ class Proof:
         effort: float,
         deadline: float = math.inf,
         rent: float = 0.0,
+        worth: float = 0.0,
     ) -> None:
-        self.rent = rent
+        self.rent, self.worth = rent, worth
         self.model, self.upper, self.attempt, self.effort, self.deadline = model, upper, attempt, effort, deadline
         self.granted, self.spent = effort, 0.0
         self.left = Left(model, upper)
@@ -119,9 +121,17 @@ class Proof:
     @property
     def is_over(self) -> bool:
         """Whether the bound reaches the best plan or rises no more, or the effort is spent."""
-        is_spent = self.effort <= 0 or time.perf_counter() > self.deadline
+        is_spent = self.worthwhile <= 0 or time.perf_counter() > self.deadline
         is_through = self.is_through and not LEAST_SUPPOSED < self.supposed < 1  # nor is anything left to be supposed
         return is_spent or self.is_closed or is_through or self.idle >= IDLE or self.in_vain >= self.most_in_vain
+
+    @property
+    def worthwhile(self) -> float:
+        """Effort that may still be spent: the nearer the best plan is to the bound, the less of all."""
+        if not self.worth or not self.bound:
+            return self.effort
+        part = min(1.0, max(LEAST_WORTH, (self.upper - self.bound) / (self.worth * self.bound)))
+        return min(self.effort, part * self.granted - self.spent)
 
     @property
     def most_in_vain(self) -> int:
@@ -153,7 +163,7 @@ class Proof:
         excess, parts = self._leave_out(bound, excess, parts)
         if self.attempt is not None:
             self._improved(excess)
-        if self.is_closed or self.effort <= 0:
+        if self.is_closed or self.worthwhile <= 0:
             return
         is_stalled = self.bound - before < self.gain * (self.upper - self.bound)
         is_slow = self.bound - before < SLOW * (self.upper - self.bound)
@@ -198,7 +208,7 @@ class Proof:
         """Entries that an elimination may go through: as many as rounds like the last one would, until the bound reached the best
         plan. That round raised it by `gain`, and went through `spent` entries."""
         rounds = (self.upper - self.bound) / max(gain, TINY * self.bound)
-        return min(self.effort, rounds * spent)
+        return min(self.worthwhile, rounds * spent)
 
     def _suppose(self) -> None:
         """Seek a plan that takes little more than the bound: what takes longer is left out meanwhile. It is found, or there is
@@ -231,8 +241,8 @@ class Proof:
 
         other.left = self.left.again()
         other.upper, other.supposed, other.attempt, other.is_watched, other.gain = aim, 1.0, attempt, False, SUPPOSED_GAIN
-        other.effort = other.granted = SUPPOSED_EFFORT * self.effort
-        other.spent = 0.0
+        other.effort = other.granted = SUPPOSED_EFFORT * self.worthwhile
+        other.spent, other.worth = 0.0, 0.0
         other.idle, other.stalled, other.in_vain, other.is_exact, other.is_through = 0, 0, 0, False, False
         return other, seconds
 

@@ -61,9 +61,10 @@ class Search(Made):
         priced: int = PRICED,
         later: float = 0.0,
         is_frugal: bool = False,
+        worth: float = 0.0,
     ) -> None:
         super().__init__(draft, ties, deadline, is_frugal)
-        self.effort, self.priced, self.later = effort, priced, later
+        self.effort, self.priced, self.later, self.worth = effort, priced, later, worth
         self.ahead: Iterator[State] = iter(())  # descents
         self.ends = set[float]()  # seconds of those that are behind
         self.bound, self.is_complete = 0.0, False  # of seconds and rent
@@ -302,7 +303,7 @@ class Search(Made):
             return self.fitting
 
         effort = self.effort if self.most < math.inf else (BRIEF if self.unfit.quickest < math.inf else UNSURE) * self.effort
-        return Proof(model, self.upper, attempt, effort, self.deadline, self.most_rent)
+        return Proof(model, self.upper, attempt, effort, self.deadline, self.most_rent, self.worth)
 
     @property
     def upper(self) -> float:

@@ -63,7 +63,8 @@ class Task:
         return first_draft(program, self.annotations, self.assigner)
 
     def search(self, program: Program) -> Search:
-        return Search(self.draft(program), self.ties, self.deadline, self.effort, later=self.later, is_frugal=True)
+        draft, worth = self.draft(program), self.limits.worth
+        return Search(draft, self.ties, self.deadline, self.effort, later=self.later, is_frugal=True, worth=worth)
 
     def briefly(
         self, mesh: BaseMesh | None = None, annotations: Annotations | None = None, memory: float | None = None
