@@ -282,10 +282,17 @@ def ldexp(x: Any, exponent: Any) -> Any:
     if dtype_of(exponent).kind not in "iub":
         raise TypeError(f"ldexp: the exponent must be an integer, it is {dtype_of(exponent)}\n  at {line_of(user_source())}")
     reach = ml_dtypes.finfo(dtype_of(x)).maxexp - 2
+    if dtype_of(exponent).kind != "i" or dtype_of(exponent).itemsize < 4:  # in which -reach has no place
+        exponent = cast(minimum(exponent, min(3 * reach, _most(exponent))), np.int32)
     for _ in range(3):
         step = minimum(maximum(exponent, -reach), reach)
         x, exponent = multiply(x, exp2_exact(step, dtype_of(x))), subtract(exponent, step)
     return x
+
+
+def _most(x: Any) -> int:
+    """The largest number of a dtype of integers, or bools."""
+    return 1 if dtype_of(x).kind == "b" else int(ml_dtypes.iinfo(dtype_of(x)).max)
 
 
 def frexp(x: Any) -> tuple[Any, Any]:
