@@ -657,3 +657,23 @@ def test_static_arguments_may_know_a_trace_that_runs_no_longer() -> None:
     gradient = mj.grad(lambda x: f(x, Scale(np.float32(2))))
     for fun in (gradient, mj.jit(gradient), lambda x: mj.vmap(gradient)(mnp.full(2, x))[1]):
         np.testing.assert_allclose(fun(np.float32(1)), 2 * np.cos(1), rtol=1e-6)
+
+
+def test_parameters_without_a_position_take_their_defaults() -> None:
+    """JAX passes by position what has one, and refuses what was given by name and has none."""
+
+    @mj.custom_jvp
+    def twice(x: Any, *, k: float = 2.0) -> Any:
+        return x * k
+
+    twice.defjvp(lambda primals, tangents: (twice(*primals), 20.0 * tangents[0]))
+    assert float(twice(1.5)) == 3.0 and float(mj.grad(twice)(1.5)) == 20.0
+    with pytest.raises(TypeError, match=r"could not be resolved to positional-only arguments.*\n.*positions: k"):
+        twice(1.5, k=3.0)
+
+    @mj.custom_vjp
+    def thrice(x: Any, *, k: float = 3.0) -> Any:
+        return x * k
+
+    thrice.defvjp(lambda x: (x * 3.0, None), lambda _, g: (30.0 * g,))
+    assert float(mj.jit(thrice)(1.5)) == 4.5 and float(mj.grad(thrice)(1.5)) == 30.0

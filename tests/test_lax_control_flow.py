@@ -489,3 +489,13 @@ def test_best_elements_come_in_a_list() -> None:
     best = lax.cond(True, lambda x: lax.top_k(x, 2), lambda x: [x[:2], mnp.array([0, 1], np.int32)], x)
     assert [v.tolist() for v in best] == [[3, 2], [3, 2]]
     assert all(isinstance(f(x, 2), list) for f in (lax.top_k, lax.approx_max_k, lax.approx_min_k))
+
+
+def test_a_bound_that_was_converted_is_no_python_number() -> None:
+    """`i` has the dtype of the other bound, also where a carry takes it."""
+
+    def run(last: Any) -> Any:
+        return lax.fori_loop(0, last, lambda i, carry: (i, carry[1] + 1), (mnp.int8(0), 0))
+
+    i, count = mj.jit(run)(mnp.int8(5))
+    assert (int(i), int(count), i.dtype) == (4, 5, np.int8)

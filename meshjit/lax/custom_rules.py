@@ -108,7 +108,8 @@ _DEFINING = frozenset({"defjvp", "defjvps", "defvjp", "def_vmap"})
 
 
 def positional(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> tuple[Any, ...]:
-    """The arguments by position, with the defaults; TypeError where they do not fit the function, or one has no position."""
+    """The arguments by position, with the defaults of those that have one; TypeError where they do not fit the function, or one
+    that is given has no position."""
     try:
         if isinstance(fun, functools.partial):  # whose own arguments have no position
             raise ValueError
@@ -120,8 +121,9 @@ def positional(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], wha
     try:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        if bound.kwargs:
-            raise TypeError(f"keyword arguments could not be resolved to positions: {', '.join(bound.kwargs)}")
+        named = [name for name in bound.kwargs if name in kwargs]
+        if named:
+            raise TypeError(f"keyword arguments could not be resolved to positions: {', '.join(named)}")
     except TypeError as error:
         raise TypeError(
             f"The input arguments to the {what}-decorated function {function_name(fun)} could not be resolved to "

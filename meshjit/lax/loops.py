@@ -260,9 +260,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
         count = max(0, int(upper) - int(lower))
         steps = 1 if unroll is None else unroll
         return _scanned("fori_loop", step, body_fun, (int(lower), init_val), None, count, False, steps)[0][1]
-    weak = weak_of(lower)
+    weak, dtype = weak_of(lower), dtype_of(lower)
     (lower, upper), _ = promoted(lower, upper)
-    lower = lifted(cast(lower, dtype_of(lower), weak))
+    lower = lifted(cast(lower, dtype_of(lower), weak and dtype_of(lower) == dtype))
 
     def body(carry: Any) -> Any:
         i, last, value = carry
