@@ -39,6 +39,8 @@ REFUSED = {
         take: indices must be integers: np.take(v, 1.0)
         mode 'x': np.take(v, 0, mode='x')
         mode 'x': v.at[0].get(mode='x')
+        mode 'x': v.at[0].set(1.0, mode='x')
+        start -1 is before the first: lax.dynamic_slice(v, (-1,), (2,), allow_negative_indices=False)
         nonzero: fill_value must be: np.flatnonzero(v, fill_value=f)
         nonzero: fill_value must be: np.nonzero(f, size=4, fill_value=(1, 2, 3))
         fill_value must be one number: np.setdiff1d(v, w, size=3, fill_value=v)
@@ -63,6 +65,10 @@ REFUSED = {
         cov: fweights has shape: np.cov(f, fweights=w)
     """,
     TypeError: """
+        unsupported operand: v == [1.0, 2.0]
+        unsupported operand: v != (1.0, 2.0)
+        a start of a slice is an integer: lax.dynamic_slice(v, (1.5,), (2,))
+        a start of a slice is an integer: lax.dynamic_update_slice(v, v[:1], (np.float32(1),))
         heaviside takes real numbers: np.heaviside(c, 1.0)
         Incompatible shapes: f + q
         shapes hold integers: np.fft.fft(f, n=2.0)

@@ -52,8 +52,15 @@ def _starts(x: Any, start_indices: Any, from_end: Any = True) -> list[Any]:
     starts = start_indices if isinstance(start_indices, list | tuple) else [start_indices[i] for i in range(count)]
     dtype, operands = place_dtype(*shape_of(x)), []
     for start, extent, wrap in zip(starts, shape_of(x), wraps, strict=True):
+        if dtype_of(start).kind not in "iu":
+            raise TypeError(f"a start of a slice is an integer, got {dtype_of(start)}\n  at {line_of(user_source())}")
         if isinstance(start, int | np.integer):
-            operands.append(known_places(max(start, 0) if not wrap else start + extent if start < 0 else start, dtype))
+            if start < 0 and not wrap:
+                raise ValueError(
+                    f"start {start} is before the first of {extent} places, and allow_negative_indices is False"
+                    f"\n  at {line_of(user_source())}"
+                )
+            operands.append(known_places(start + extent if start < 0 else start, dtype))
         else:
             start = as_int32(start) if place_dtype(extent) == np.int32 else start
             operands.append(widened(from_front(start, extent) if wrap else start, dtype))
@@ -77,12 +84,17 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any, *, allow
     return bind(ops("dynamic_update_slice"), operand, update, *starts)
 
 
+def _first_if_before(start: Any, from_end: Any) -> Any:
+    """A known negative start, where these are not counted from the end, is the first place; `dynamic_slice` refuses it."""
+    return 0 if isinstance(start, int | np.integer) and start < 0 and not from_end else start
+
+
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: Any = True
 ) -> Any:
     axis = normal_axis(axis, len(shape_of(operand)))
     sizes = [slice_size if d == axis else n for d, n in enumerate(shape_of(operand))]
-    starts = [start_index if d == axis else 0 for d in range(len(sizes))]
+    starts = [_first_if_before(start_index, allow_negative_indices) if d == axis else 0 for d in range(len(sizes))]
     return dynamic_slice(operand, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
@@ -90,7 +102,8 @@ def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: Any = True
 ) -> Any:
     axis = normal_axis(axis, len(shape_of(operand)))
-    starts = [start_index if d == axis else 0 for d in range(len(shape_of(operand)))]
+    start = _first_if_before(start_index, allow_negative_indices)
+    starts = [start if d == axis else 0 for d in range(len(shape_of(operand)))]
     return dynamic_update_slice(operand, update, starts, allow_negative_indices=allow_negative_indices)
 
 

@@ -44,12 +44,16 @@ def _binary(function: Any, reflected: bool = False) -> Any:
         if not _is_operand(other):
             if type(other) is type(self):  # which Python takes for a reason not to ask the other one
                 raise TypeError("one operand is a meshjit Array, the other one jax's\n  fix: meshjit.numpy.asarray(y)")
+            if type(other) in _NEVER_EQUAL and function in (ufuncs.equal, ufuncs.not_equal):  # Python would say False
+                sides = f"'Array' and {type(other).__name__!r}"
+                raise TypeError(f"unsupported operand type(s) for == or !=: {sides}\n  fix: x == meshjit.numpy.asarray(y)")
             return NotImplemented
         return function(other, self) if reflected else function(self, other)
 
     return quick(functools.update_wrapper(usual, function, ()), numbers=function is not powers.power)
 
 
+_NEVER_EQUAL = (list, tuple, set, dict)
 _NUMBERS_AND_ARRAYS = (bool, int, float, complex, np.ndarray, np.generic)
 
 

@@ -165,6 +165,7 @@ def _new_elements(values: Any, x: Any) -> Any:
 
 def _updated_in_ops(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
     _check_hints({"mul": "multiply"}.get(kind, kind), hints)
+    mode_word(mode, "fill")
     x, type, weak = value(x)
     common = type.dtype if kind == "set" else _common_dtype(x, values)
     if common != type.dtype:
