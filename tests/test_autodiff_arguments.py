@@ -387,3 +387,12 @@ def test_checkpoint_traces_anew_what_closes_over_arrays() -> None:
         return mnp.sum(x)
 
     assert float(mj.jit(f)(np.float32(1.0))) == 1.0 * 2.0 * 3.0
+
+
+def test_argnums_may_be_a_number_of_numpys() -> None:
+    def fun(a: Any, b: Any) -> Any:
+        return a * b * b
+
+    for transform, expected in ((mj.grad, 12.0), (mj.jacfwd, 12.0), (mj.jacrev, 12.0), (mj.hessian, 4.0)):
+        assert float(transform(fun, argnums=np.int32(1))(2.0, 3.0)) == expected
+    assert [float(x) for x in mj.value_and_grad(fun, np.int64(0))(2.0, 3.0)] == [18.0, 9.0]

@@ -102,3 +102,45 @@ def test_shapes_are_whatever_holds_integers(name: str, form: str) -> None:
 
 def test_nothing_has_the_shape_of_a_number() -> None:
     assert (mnp.shape(None), mnp.ndim(None), mnp.size(None)) == ((), 0, 1)
+
+
+def test_numbers_of_numpys_stand_for_ints() -> None:
+    one = np.int64(1)
+    np.testing.assert_array_equal(mnp.median(X, axis=one), [1, 4])
+    np.testing.assert_array_equal(mnp.quantile(X, 0.5, axis=one, keepdims=True), [[1], [4]])
+    np.testing.assert_array_equal(mnp.unpackbits(np.array([7], np.uint8), count=np.int64(6)), [0, 0, 0, 0, 0, 1])
+    first, second = lax.sort((np.array([2, 1]), np.array([1, 2])), num_keys=one)
+    assert (first.tolist(), second.tolist()) == ([1, 2], [2, 1])
+    for each in (random.permutation(random.key(0), np.int8(5)), random.choice(random.key(0), np.int8(5), (3,))):
+        assert each.dtype == np.int32
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "uint32", "int32", "bool"])
+def test_ldexp_takes_exponents_of_any_integers(dtype: str) -> None:
+    """Of unsigned ones -127 and 129 were the same."""
+    exponents = np.array([0, 1, 3, 127], np.int32).astype(dtype)
+    expected = np.ldexp(np.float32(1.5), exponents.astype(np.int32))
+    np.testing.assert_array_equal(mnp.ldexp(np.float32(1.5), exponents), expected)
+    np.testing.assert_array_equal(mnp.ldexp(np.float32(0), exponents), 0 * expected)
+
+
+def test_ldexp_of_exponents_beyond_the_dtype() -> None:
+    assert float(mnp.ldexp(np.float32(1), np.uint32(2**32 - 1))) == np.inf and float(mnp.ldexp(np.float32(0), np.uint32(2**31))) == 0
+    assert float(mnp.ldexp(np.float32(2.0**-149), np.uint8(255))) in (2.0**106, 0.0)  # denormals may be taken for 0
+
+
+def test_buffers_and_ranges_become_arrays() -> None:
+    assert mnp.asarray(range(1, 4)).tolist() == [1, 2, 3] and mnp.array(range(2)).dtype == np.int32
+    assert mnp.array(bytearray(b"ab")).tolist() == [97, 98] and mnp.asarray(memoryview(X)).shape == X.shape
+    with pytest.raises(TypeError, match="is not an array"):
+        mnp.sum(range(3))
+
+
+def test_the_dtype_of_a_number_that_does_not_fit_is_that_of_its_kind() -> None:
+    assert mnp.result_type(2**40) == np.int32 and mnp.result_type(2**40, mnp.float32) == np.float32
+
+
+def test_known_starts_before_the_first_place_are_clamped_along_one_dim() -> None:
+    v = np.arange(5.0, dtype=np.float32)
+    assert lax.dynamic_index_in_dim(v, -1, allow_negative_indices=False).tolist() == [0]
+    assert lax.dynamic_index_in_dim(v, -1).tolist() == [4]

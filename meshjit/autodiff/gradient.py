@@ -61,7 +61,7 @@ def value_and_grad(
         outputs, rest = results[: len(call.traced.program.outputs)], iter(results[len(call.traced.program.outputs) :])
         trees = gradients(call, rest)
         chosen = dict(zip(distinct(positions), trees, strict=True))
-        slope = chosen[positions[0]] if isinstance(argnums, int) else tuple(chosen[p] for p in positions)
+        slope = chosen[positions[0]] if isinstance(argnums, int | np.integer) else tuple(chosen[p] for p in positions)
         value = call.with_aux(outputs, call.value(outputs))
         return (value if has_aux else value[0]), slope
 
@@ -70,7 +70,7 @@ def value_and_grad(
 
 def positions_of(fun: Function, argnums: int | Sequence[int], count: int, what: str) -> list[int]:
     """argnums counted from the front; ValueError for one that the call does not have."""
-    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    numbers = [argnums] if isinstance(argnums, int | np.integer) else list(argnums)
     for n in numbers:
         if not isinstance(n, int | np.integer):
             raise TypeError(f"{what} of {function_name(fun)}: argnums must be ints, got {argnums!r}")

@@ -34,7 +34,7 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         types = [_checked(a.type, "jacfwd", f"argument {a.name}", holomorphic) for a in call.arguments]
         pushed = linearized(call)
         columns = [_column(pushed[1], call.in_tree, types, i) for i in range(len(types))]
-        result = _rows(columns, call.in_tree, isinstance(argnums, int))
+        result = _rows(columns, call.in_tree, isinstance(argnums, int | np.integer))
         return (result, pushed[2]) if has_aux else result
 
     return jacobian
@@ -86,7 +86,7 @@ def jacrev(
         outputs = call.traced.program.output_types[: len(paths)]
         types = [_checked(t, "jacrev", path, holomorphic) for t, path in zip(outputs, paths, strict=True)]
         pulled = pulled_back(call)
-        rows = [_row(pulled[1], outer, types, i, isinstance(argnums, int)) for i in range(len(types))]
+        rows = [_row(pulled[1], outer, types, i, isinstance(argnums, int | np.integer)) for i in range(len(types))]
         result = tree.unflatten(outer, rows)
         return (result, pulled[2]) if has_aux else result
 

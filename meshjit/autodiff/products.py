@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
+
 from meshjit import numpy as mnp
 from meshjit.api import jit
 from meshjit.api.tracebacks import boundary
@@ -285,6 +287,6 @@ def fwd_and_bwd(
 
     def bwd(residuals: Any, cotangent: Any) -> Any:
         cotangents = residuals(cotangent)
-        return cotangents[0] if isinstance(argnums, int) else cotangents
+        return cotangents[0] if isinstance(argnums, int | np.integer) else cotangents
 
     return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)

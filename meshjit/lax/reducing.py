@@ -243,13 +243,13 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     """`jax.lax.sort`: an array, or several (a tuple) together by the first num_keys of them."""
     several = isinstance(operand, tuple | list)
     operands = [asarray(x) for x in (operand if several else [operand])]
-    if not isinstance(num_keys, int) or not 1 <= num_keys <= len(operands):
+    if not isinstance(num_keys, int | np.integer) or not 1 <= num_keys <= len(operands):
         raise ValueError(
             f"lax.sort: num_keys is {num_keys}, there are {len(operands)} operands\n  at {line_of(user_source())}\n"
             "  fix: a number from 1 to that of the operands"
         )
     dim = normal_axis(dimension, len(shape_of(operands[0])))
-    results = sort_together(operands, dim, num_keys, is_stable)
+    results = sort_together(operands, dim, int(num_keys), is_stable)
     return tuple(results) if several else results[0]
 
 

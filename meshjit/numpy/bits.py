@@ -145,7 +145,7 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     x = ravel(x) if axis is None else moveaxis(x, axis, -1)
     shifted = apply("shift_right_logical", expand_dims(x, -1), _shifts("unpackbits", bitorder))
     bits = _merged(ufuncs.bitwise_and(shifted, np.uint8(1)))
-    extent = shape_of(bits)[-1]
+    extent, count = shape_of(bits)[-1], None if count is None else int(count)
     if count is not None and count > extent:
         bits = concatenate([bits, zeros((*shape_of(bits)[:-1], count - extent), np.uint8)], -1)
     elif count is not None:

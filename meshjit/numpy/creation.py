@@ -72,7 +72,7 @@ def check_order(name: str, order: Any) -> None:
 def array(
     object: Any, dtype: Any = None, copy: bool | None = True, order: str | None = None, ndmin: int = 0, *, device: Any = None
 ) -> Any:
-    """`numpy.array`: nested lists, scalars, NumPy arrays and Arrays, which are copied unless `copy` is false.
+    """`numpy.array`: nested lists, ranges, scalars, NumPy arrays and Arrays, which are copied unless `copy` is false.
 
     `device`: a device or a sharding."""
     check_order("array", order)
@@ -80,6 +80,8 @@ def array(
         return bind(ops("copy"), np.asarray(object, canonical(object.dtype, config.enable_x64)), weak_type=False)
     if not isinstance(object, np.ndarray | Array | Tracer) and lies_on_gpu(object):
         object = from_dlpack(object)
+    if isinstance(object, range | bytearray | memoryview):
+        object = np.asarray(object)
     operand, type, weak = value(object, dtype=dtype)
     weak = weak and dtype is None
     operand = exactly(operand, type.dtype, weak) if dtype is None else cast(operand, dtype)

@@ -121,6 +121,8 @@ def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:
         return promotion.dtype_of_python_scalar(x(0)), True
     if isinstance(x, type | np.dtype | str | _ByConfig):
         return np.dtype(x), False
+    if promotion.is_python_number(x):  # whether it fits or not
+        return promotion.dtype_of_python_scalar(x), not isinstance(x, bool)
     only_a_type = described(x)
     if only_a_type is not None:
         return only_a_type[0].dtype, False  # weak or not, as in JAX

@@ -19,6 +19,7 @@ from meshjit.numpy.promote import (
     broadcast_to,
     cast,
     dtype_of,
+    normal_axes,
     normal_axis,
     ops,
     promoted,
@@ -123,7 +124,7 @@ def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
     result = ufuncs.where(unknown, np.nan, cast(result, dtype))
     if keepdims:
         ones = (1,) * rank if axis is None else tuple(
-            1 if d in {normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)} else n
+            1 if d in normal_axes(axis, rank) else n
             for d, n in enumerate(shape_of(x))
         )
         result = reshape(result, (*shape_of(q), *ones))
@@ -174,7 +175,7 @@ def _interpolated(columns: Any, q: Any, kept: Sequence[int], method: str, nan: A
 def _one_dim_last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     """The dims of `axis` merged into one last dim; and the shape of the others."""
     rank = len(shape_of(x))
-    axes = range(rank) if axis is None else [normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)]
+    axes = normal_axes(axis, rank)
     moved = moveaxis(x, tuple(axes), tuple(range(rank - len(axes), rank)))
     kept = shape_of(moved)[: rank - len(axes)]
     return reshape(moved, (*kept, math.prod(shape_of(moved)[len(kept) :]))), kept

@@ -17,7 +17,7 @@ from meshjit.core.promotion import canonical
 from meshjit.core.types import is_integer
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota
-from meshjit.numpy.promote import broadcast_to, cast, normal_axis, ops, shape_of, value
+from meshjit.numpy.promote import broadcast_to, cast, dtype_of, normal_axis, ops, shape_of, value
 from meshjit.random.floats import check_mode, common_shape, gumbel_floats, options, scaled, unit_floats
 from meshjit.random.keys import single
 from meshjit.random.threefry import Shape, random_bits, split_data
@@ -165,7 +165,8 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
                 f"random.permutation: x must be a Python int or an array of one dim or more, got {type}\n"
                 f"  at {line_of(user_source())}"
             )
-        return _permuted_range(data, size=int(operand), dtype=type.dtype, partitionable=form)
+        dtype = dtype_of(int(operand)) if isinstance(x, np.integer) else type.dtype
+        return _permuted_range(data, size=int(operand), dtype=dtype, partitionable=form)
     axis = normal_axis(axis, type.rank)
     return _permuted(data, operand, axis=axis, independent=bool(independent), partitionable=form)
 
@@ -199,7 +200,8 @@ def choice(
     settings = {"shape": shape, "axis": axis, "count": count, "replace": bool(replace), "mode": check_mode(mode, "choice")}
     source = operand if type.shape else None
     form = config.threefry_partitionable
-    return _choice(data, source, p, **settings, dtype=type.dtype, partitionable=form)
+    dtype = dtype_of(count) if isinstance(a, np.integer) else type.dtype
+    return _choice(data, source, p, **settings, dtype=dtype, partitionable=form)
 
 
 def _check_choice(count: int, draws: int, replace: bool, p: Any) -> None:
