@@ -55,9 +55,9 @@ def itemsize_bits(dtype: Any) -> int:
 
 
 def scalar_type_of(x: Any) -> type:
-    """bool, int, float or complex: the Python type of numbers like the elements of x."""
+    """bool, int, float or complex: the Python type of numbers like the elements of x, or of the dtype that a name stands for."""
     typing = type_and_weak(x)
-    dtype = typing[0].dtype if typing is not None else np.dtype(getattr(x, "dtype", type(x)))
+    dtype = typing[0].dtype if typing is not None else np.dtype(x if isinstance(x, str) else getattr(x, "dtype", type(x)))
     for python, kind in ((bool, np.bool_), (int, np.integer), (float, np.floating), (complex, np.complexfloating)):
         if issubdtype(dtype, kind):
             return python

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import array
 from typing import Any
 
 import numpy as np
 import pytest
 
+import meshjit as mj
+import meshjit.dtypes
 import meshjit.numpy as mnp
+import meshjit.scipy.linalg
 from meshjit import lax, nn, random
 
 pytestmark = pytest.mark.device
@@ -144,3 +148,22 @@ def test_known_starts_before_the_first_place_are_clamped_along_one_dim() -> None
     v = np.arange(5.0, dtype=np.float32)
     assert lax.dynamic_index_in_dim(v, -1, allow_negative_indices=False).tolist() == [0]
     assert lax.dynamic_index_in_dim(v, -1).tolist() == [4]
+
+
+def test_whole_numbers_of_any_kind_stand_for_ints() -> None:
+    two = np.int64(2)
+    rows, kernel = np.arange(5, dtype=np.float32).reshape(1, 1, 5), np.ones((1, 1, 2), np.float32)
+    assert lax.conv_general_dilated(rows, kernel, (1,), [(0, 0)], rhs_dilation=(two,)).tolist() == [[[2, 4, 6]]]
+    assert mnp.roll(X, 1, axis=mnp.int32(1)).tolist() == np.roll(X, 1, 1).tolist()
+    assert lax.broadcasted_iota("int32", (2, 3), mnp.int32(1)).tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert lax.broadcasted_iota("int32", (2, 3), True).tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert float(mj.scipy.linalg.expm(mnp.eye(2), max_squarings=np.uint32(3))[0, 0]) == pytest.approx(np.e)
+    assert mnp.bitwise_count(True).dtype == np.uint8 and int(mnp.bitwise_count(True)) == 1
+    assert mj.dtypes.scalar_type_of("int8") is int and mj.dtypes.scalar_type_of("bfloat16") is float
+    assert mnp.asarray(array.array("f", [1, 2])).tolist() == [1, 2]
+
+
+def test_numbers_beyond_the_dtypes_choose_branches() -> None:
+    for call in (lambda x: lax.switch(2**35, [lambda: x, lambda: x + 2]), lambda x: lax.cond(2**40, lambda: x + 2, lambda: x)):
+        assert int(call(1)) == 3 and int(mj.jit(call)(1)) == 3
+    assert int(lax.switch(-(2**35), [lambda: 1, lambda: 2])) == 1

@@ -34,8 +34,8 @@ def conv_general_dilated(
     check_convolution(shape_of(lhs), shape_of(rhs), window_strides, lhs_dilation, rhs_dilation)
     specs = dimension_specs(dimension_numbers, rank)
     spatial = rank - 2
-    lhs_dilation = tuple(lhs_dilation or (1,) * spatial)
-    rhs_dilation = tuple(rhs_dilation or (1,) * spatial)
+    lhs_dilation = tuple(map(int, lhs_dilation or (1,) * spatial))
+    rhs_dilation = tuple(map(int, rhs_dilation or (1,) * spatial))
     if isinstance(padding, str):
         extents = [shape_of(lhs)[d] for d in specs[0][2:]]
         windows = [(shape_of(rhs)[d] - 1) * dil + 1 for d, dil in zip(specs[1][2:], rhs_dilation, strict=True)]

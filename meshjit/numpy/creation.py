@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array as buffers
 import math
 import operator
 from typing import Any
@@ -80,7 +81,7 @@ def array(
         return bind(ops("copy"), np.asarray(object, canonical(object.dtype, config.enable_x64)), weak_type=False)
     if not isinstance(object, np.ndarray | Array | Tracer) and lies_on_gpu(object):
         object = from_dlpack(object)
-    if isinstance(object, range | bytearray | memoryview):
+    if isinstance(object, range | bytearray | memoryview | buffers.array):
         object = np.asarray(object)
     operand, type, weak = value(object, dtype=dtype)
     weak = weak and dtype is None
@@ -207,7 +208,7 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 
 def iota(dtype: Any, shape: Any, dimension: int) -> Any:
     """Along `dimension` 0, 1, 2, …; constant along the others."""
-    return bind(ops("iota"), dtype=_dtype(dtype), shape=shape_tuple(shape), dimension=dimension)
+    return bind(ops("iota"), dtype=_dtype(dtype), shape=shape_tuple(shape), dimension=operator.index(dimension))
 
 
 @takes_out_sharding

@@ -180,7 +180,7 @@ def fmin(x1: Any, x2: Any) -> Any:
 
 def bitwise_count(x: Any) -> Any:
     """u8: the number of ones in the magnitude's binary form."""
-    return cast(apply("popcnt", absolute(x)), np.uint8)
+    return cast(apply("popcnt", absolute(cast(x, np.uint8) if dtype_of(x).kind == "b" else x)), np.uint8)
 
 
 def isposinf(x: Any, /, out: None = None) -> Any:

@@ -99,7 +99,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(a), shift, 0), shape_of(a))
     rank = len(shape_of(a))
-    entries: Any = (axis,) if isinstance(axis, int | np.integer) else axis
+    entries: Any = axis if hasattr(axis, "__iter__") and getattr(axis, "ndim", 1) else (axis,)
     axes = [normal_axis(entry, rank) for entry in entries]
     if isinstance(shift, list | tuple):
         shifts = list(shift)

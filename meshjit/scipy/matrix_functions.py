@@ -44,7 +44,7 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
         more = lambda x: mnp.where(pending[..., None, None], product(x, x), x)  # noqa: E731
         return branches.cond(mnp.any(pending), more, lambda x: x, x)
 
-    x = loops.fori_loop(0, max_squarings + 1, square, x)
+    x = loops.fori_loop(0, int(max_squarings) + 1, square, x)
     return mnp.where((excess > max_squarings)[..., None, None] | ~mnp.isfinite(size)[..., None, None], np.nan, x)
 
 
