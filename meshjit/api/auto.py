@@ -49,7 +49,7 @@ def auto(
     machine they are, with the shape of its mesh, such as "v5p:4x4x4" or "h100:4x8", or a file, "cluster.toml"
     (docs/automatic.md). memory: bytes that a device may hold, by default what it has. effort: how much is gone through to prove
     that no plan is cheaper, which finds better plans on the way; it is counted, so the plan is the same everywhere. 1 takes some
-    30 s, 0 seeks none; by default 1, and less once the plan is within 1 % of the optimum; for steps of 3,000 equations and more a
+    30 s, 0 seeks none; by default 1, and less once the plan is within 2 % of the optimum; for steps of 3,000 equations and more a
     bound is worked out when somebody asks.
     time_limit: seconds after which the search ends in any case; none by default, for the plan may then depend on how busy the
     machine is. plan: a file that `Plan.save` wrote, which is planned by instead of searching; it is refused for another program,
