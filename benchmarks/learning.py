@@ -45,6 +45,45 @@ def mamba(fw: Any, large: bool) -> Any:
     return trained(fw, loss), ({"embedding": Arg((vocabulary, width), None, BOTH), "layers": [layer] * layers}, tokens, tokens)
 
 
+def rwkv(fw: Any, large: bool) -> Any:
+    """Linear attention with decay (Peng et al., 2023): every layer has a loop over the sequence, behind a checkpoint."""
+    batch, length, width, layers = (128, 1024, 1024, 24) if large else (8, 16, 16, 2)
+    vocabulary, names = 50304 if large else 64, ("receptance", "key", "value")
+
+    def cell(p: Any, state: Any, row: Any) -> Any:
+        above, below, most = state
+        key, value = row
+        now = fw.np.maximum(most, p["bonus"] + key)
+        past, here = fw.np.exp(most - now), fw.np.exp(p["bonus"] + key - now)
+        mixed = (past * above + here * value) / (past * below + here)
+        later = fw.np.maximum(most - fw.np.exp(p["decay"]), key)
+        past, here = fw.np.exp(most - fw.np.exp(p["decay"]) - later), fw.np.exp(key - later)
+        return (past * above + here * value, past * below + here, later), mixed
+
+    def layer(p: Any, x: Any) -> Any:
+        h = norm(fw, x)
+        before = fw.np.pad(h, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        r, k, v = ((h * p["shift"][n] + before * (1 - p["shift"][n])) @ p[name] for n, name in enumerate(names))
+        zeros = fw.np.zeros((batch, width))
+        rows = tuple(fw.np.swapaxes(each, 0, 1) for each in (k, v))
+        _, mixed = fw.lax.scan(lambda state, row: cell(p, state, row), (zeros, zeros, zeros - 1e30), rows)
+        x = x + (fw.nn.sigmoid(r) * fw.np.swapaxes(mixed, 0, 1)) @ p["out"]
+        h = norm(fw, x)
+        return x + fw.nn.sigmoid(h @ p["gate"]) * (fw.np.square(fw.nn.relu(h @ p["up"])) @ p["down"])
+
+    def loss(p: Any, tokens: Any, targets: Any) -> Any:
+        x = p["words"][tokens]
+        for own in p["layers"]:
+            x = fw.jax.checkpoint(layer)(own, x)
+        return cross_entropy(fw, norm(fw, x) @ p["words"].T, targets)
+
+    own = {name: Arg((width, width), BOTH) for name in (*names, "out", "gate")}
+    own |= {"up": Arg((width, 4 * width), BOTH), "down": Arg((4 * width, width), BOTH)}
+    own |= {"shift": Arg((3, width)), "decay": Arg((width,)), "bonus": Arg((width,))}
+    tokens = Arg((batch, length), BOTH, dtype=I32)
+    return trained(fw, loss), ({"words": Arg((vocabulary, width), None, BOTH), "layers": [own] * layers}, tokens, tokens)
+
+
 def mixtral(fw: Any, large: bool) -> Any:
     """A transformer whose MLPs are the best two of eight experts, by dispatch in products."""
     batch, length, width, heads = (64, 2048, 4096, 32) if large else (8, 16, 16, 2)

@@ -13,7 +13,7 @@ from typing import Any
 
 from annotated import I32, Arg, Program, load_fw
 from layers import norm
-from learning import attention_over_edges, clip, dlrm, lora, lstm, mamba, mixtral, muon, nerf, translation, unet
+from learning import attention_over_edges, clip, dlrm, lora, lstm, mamba, mixtral, muon, nerf, rwkv, translation, unet
 from simulating import multigrid, particles, qubits, sinkhorn, turbulence
 
 __all__ = ["load_fw", "programs"]
@@ -22,7 +22,7 @@ BF16 = "bfloat16"
 
 def programs(fw: Any, size: str = "small") -> dict[str, Program]:
     """By name, of size "small" or "large"."""
-    steps = mamba, mixtral, unet, dlrm, attention_over_edges, lstm, clip, muon, lora, translation, nerf
+    steps = mamba, rwkv, mixtral, unet, dlrm, attention_over_edges, lstm, clip, muon, lora, translation, nerf
     others = decoding, turbulence, multigrid, qubits, particles, sinkhorn
     whole = turbulence, multigrid, qubits  # whose result is the next state alone
     return {f.__name__: Program(fw, _sized(f, size == "large"), None if f in whole else 0) for f in (*steps, *others)}
