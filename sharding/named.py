@@ -8,7 +8,7 @@ or empty.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -65,6 +65,15 @@ class Sharding:
     def is_fully_addressable(self) -> bool:
         return len(self.addressable_devices) == len(self.device_set)
 
+    def holds_all_here(self, global_shape: Sequence[int]) -> bool:
+        """Whether this process's devices hold every element of an array between them, of each shard a copy."""
+        if self.is_fully_replicated or not self.has_addressable_devices:
+            return self.has_addressable_devices
+        if self._checked_placement(global_shape).partial_axes:
+            return self.is_fully_addressable
+        everywhere, here = self.devices_indices_map(global_shape), self.addressable_devices_indices_map(global_shape)
+        return _blocks(everywhere.values(), global_shape) == _blocks(here.values(), global_shape)
+
     def with_memory_kind(self, kind: str | None) -> Any:
         """The same shards in another memory of the same devices."""
         raise NotImplementedError
@@ -110,6 +119,12 @@ class Sharding:
 
     def _checked_placement(self, global_shape: Sequence[int]) -> Placement:
         return self.placement(len(global_shape))
+
+
+def _blocks(indices: Iterable[Index], shape: Sequence[int]) -> set[tuple[tuple[int, int, int], ...]]:
+    """The different slices of an array of this shape that have elements."""
+    bounds = {tuple(part.indices(n) for part, n in zip(index, shape, strict=True)) for index in indices}
+    return {block for block in bounds if all(start < stop for start, stop, _ in block)}
 
 
 class NamedSharding(Sharding):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.tools.processes import needs_mpi, under_mpirun
+from tests.tools.processes import needs_mpi, side_by_side, under_mpirun
 
 BODY = """
 import meshjit as mj, meshjit.numpy as mnp
@@ -131,3 +131,49 @@ def test_values_and_meshes_that_differ_between_processes_are_refused(tmp_path: P
     assert first[5] == second[5] == "Array(shape=(8,), dtype=int32, P(\"x\") on Mesh('x': 4))"
     assert first[6].startswith("Array((4,), dtype=key<fry>) overlaying:") and "Array(shape=(4, 2), dtype=uint32" in first[6]
     assert "the processes disagree about program" in first[7] and "-Mesh('x': 4), devices 0, 1" in first[7]
+
+
+COPIED = """
+import meshjit as mj, meshjit.numpy as mnp
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+def told(f):
+    try: say(f())
+    except Exception as error: say(type(error).__name__ + ": " + str(error).split(chr(10))[0][-62:])
+mesh = Mesh(np.array(mj.devices()).reshape(2, 2), ("host", "model"))
+def made(spec, mesh=mesh, shape=(4,)):
+    value = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    return mj.make_array_from_callback(shape, NamedSharding(mesh, spec), lambda index: value[index], dtype=np.float32)
+x = made(P("model"))
+told(lambda: [np.asarray(x).tolist(), mj.device_get({"x": x})["x"].tolist(), x.tolist(), x.tobytes() == np.asarray(x).tobytes()])
+told(lambda: f"{x!r} {x} {x}")
+told(lambda: [float(made(P("model"), shape=(1,)).reshape(())), made(P("model"), shape=(1,)).item()])
+told(lambda: [np.asarray(mj.jit(lambda x: x * 2)(x)).tolist(), np.asarray(x[1:3]).tolist(), float(x[3]), (x == 2).tolist(), 3 in x])
+told(lambda: [float(v) for v in x])
+told(lambda: np.asarray(made(P(None, "model"), shape=(1, 3))).tolist())  # whose last shard has padding
+told(lambda: np.asarray(made(P("host"), shape=(1,))).tolist())  # the second process has an empty shard
+told(lambda: np.asarray(made(P("host"))))
+told(lambda: np.asarray(made(P("model", "host"), shape=(2, 2))))
+told(lambda: repr(made(P("host"))))
+told(lambda: np.asarray(mj.pure_callback(lambda v: v + 1, mj.ShapeDtypeStruct((4,), np.float32), x)).tolist())
+told(lambda: np.asarray(mj.device_put(x, NamedSharding(mesh, P()))).tolist())
+"""
+
+
+def test_copies_of_all_shards_on_this_process_are_the_whole_value(tmp_path: Path) -> None:
+    """Reading them was refused, as if a part lay elsewhere alone."""
+    part = "RuntimeError: vice) spans processes [0, 1]; this one holds only a part of it"
+    for rank, process in enumerate(side_by_side(tmp_path, COPIED)):
+        assert process.said == [
+            "[[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0], True]",
+            "Array([0., 1., 2., 3.], dtype=float32, P(\"model\") on Mesh('host': 2, 'model': 2)) [0. 1. 2. 3.] [0. 1. 2. 3.]",
+            "[0.0, 0.0]",
+            "[[0.0, 2.0, 4.0, 6.0], [1.0, 2.0], 3.0, [False, False, True, False], True]",
+            "[0.0, 1.0, 2.0, 3.0]",
+            "[[0.0, 1.0, 2.0]]",
+            part if rank else "[0.0]",
+            part,
+            part,
+            "Array(shape=(4,), dtype=float32, P(\"host\") on Mesh('host': 2, 'model': 2))",
+            "[1.0, 2.0, 3.0, 4.0]",
+            "[0.0, 1.0, 2.0, 3.0]",
+        ], process.error

@@ -163,7 +163,7 @@ def apply_host(
     name: str, host: HostFunction, operands: Sequence[Any], arguments: Sequence[Argument], params: dict[str, Any]
 ) -> list[Any]:
     """The equation in the active trace; outside of traces the call itself, where its operands can be read here."""
-    if trace_for(operands) is None and all(_is_readable(x) for x in operands):
+    if trace_for(operands) is None and all(_is_whole_on_each(x) for x in operands):
         return [asarray(x) for x in call_now(host, [np.asarray(x) for x in operands], wraps=not name.startswith("debug"))]
     with Builder(name) as builder, builder.at(user_source()):
         inputs = [builder.input(a.type) for a in arguments]
@@ -171,5 +171,5 @@ def apply_host(
     return bind_program(program, operands, [False] * len(host.results))
 
 
-def _is_readable(value: Any) -> bool:
-    return not isinstance(value, Array) or value._is_readable
+def _is_whole_on_each(value: Any) -> bool:
+    return not isinstance(value, Array) or value._is_whole_on_each

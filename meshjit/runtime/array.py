@@ -125,6 +125,11 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
     @property
     def _is_readable(self) -> bool:
         """Whether this process has all elements."""
+        return self.sharding.is_fully_addressable or self.sharding.holds_all_here(self.shape)
+
+    @property
+    def _is_whole_on_each(self) -> bool:
+        """Whether each process of its devices has all elements. Processes decide alike by it."""
         sharding = self.sharding
         return sharding.is_fully_addressable or (sharding.is_fully_replicated and sharding.has_addressable_devices)
 
@@ -162,7 +167,7 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
     # -- values
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The whole logical array, read-only. Needs every shard to be on this process (or one whole copy)."""
+        """The whole logical array, read-only. Needs a copy of every shard to be on this process."""
         self._require_live()
         value = vars(self).get("_host")
         if value is None:
@@ -175,7 +180,7 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
         local = _jaxlib.fetch(self)
         if self.is_fully_replicated and local:
             return local[0][1].view()
-        if not self.is_fully_addressable:
+        if not self._is_readable:
             raise RuntimeError(self._elsewhere())
         whole = np.empty(self.shape, self.dtype)
         places = self.sharding.devices_indices_map(self.shape)

@@ -250,7 +250,7 @@ def _shaped(row: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 def _whole(array: Array) -> np.ndarray[Any, Any]:
     """All elements, on every process that has a part of them."""
-    if is_unreduced(array.sharding) or not array._is_readable:
+    if is_unreduced(array.sharding) or not array._is_whole_on_each:
         from meshjit.runtime.resharding import reshard  # see `_resharded`
 
         assert isinstance(array.sharding, NamedSharding)
