@@ -240,3 +240,20 @@ def test_device_put_may_alias() -> None:
     for may_alias in (False, None):
         y = mj.device_put(array, mj.devices()[0], may_alias=may_alias, src=None)
         assert y.unsafe_buffer_pointer() != array.ctypes.data
+
+
+def test_memory_of_one_device_is_read_in_place() -> None:
+    """`memoryview` read the results of operations alone, not what was made of values of the host."""
+    host, one, other = floats(6), mj.devices()[0], SingleDeviceSharding(mj.devices()[1])
+    parts = mj.device_put(host, on(P("x"), 2))
+    arrays = [
+        mnp.array([0.0, 1, 2, 3, 4, 5]), mnp.asarray(host), mj.device_put(host), mj.device_put(host, other),
+        mj.device_put(mnp.asarray(host), other), mj.device_put(parts, other), mj.device_put(host, on(P("x"), 1)),
+        mj.make_array_from_callback((6,), other, lambda index: host[index]), mnp.asarray(host).copy(), mnp.asarray(host) + 0,
+        mj.make_array_from_single_device_arrays((6,), other, [mj.device_put(host, other)]), mj.device_put(host, one, may_alias=True),
+    ]  # fmt: skip
+    for array in arrays:
+        assert np.frombuffer(memoryview(array), np.float32).tolist() == [0, 1, 2, 3, 4, 5]
+    assert np.frombuffer(memoryview(parts.addressable_shards[1].data), np.float32).tolist() == [3, 4, 5]
+    with pytest.raises(BufferError, match="single shard"):
+        memoryview(parts)

@@ -10,7 +10,8 @@ Handles, none of which is ever looked into outside this package:
 A handle whose layout has a key is an Array, as users see it: jaxlib's class has our attributes (array_class.py).
 Another says nothing about the logical array: shards may be anything of equal shape. jaxlib wants a global shape
 and a sharding with every array; we tell it the *shard's* shape under a MANUAL sharding, which is true for scalars,
-empty arrays and any number of devices. (REPLICATED must not be claimed: jaxlib then copies shard 0 to every device.)
+empty arrays and any number of devices. (REPLICATED must not be claimed of several: jaxlib then copies shard 0 to every
+device. Of one it is, for Python's buffer protocol.)
 
 jaxlib's private surface differs between versions; what differs is asked for by feature, once, at import.
 """

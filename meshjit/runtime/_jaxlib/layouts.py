@@ -1,4 +1,4 @@
-"""What jaxlib is told of an array: the shard's shape, and a row of devices under a MANUAL sharding."""
+"""What jaxlib is told of an array: the shard's shape, and a row of devices under a MANUAL sharding; one device has it all."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class Aval:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
-def _manual_sharding() -> Any:
+def _sharding(type: Any) -> Any:
     proto = xla_client.OpSharding()
-    proto.type = xla_client.OpSharding.Type.MANUAL
+    proto.type = type
     return xla_client.HloSharding.from_proto(proto)
 
 
-_MANUAL = _manual_sharding()
+_MANUAL = _sharding(xla_client.OpSharding.Type.MANUAL)
+_WHOLE = _sharding(xla_client.OpSharding.Type.REPLICATED)  # without it Python cannot read the memory of one device in place
 
 
 class Layout(_jax.GSPMDSharding):
@@ -46,14 +47,15 @@ class Layout(_jax.GSPMDSharding):
     _internal_device_list = num_devices = device_set = None  # with jax in the process these are read-only properties
 
     def __init__(self, row: tuple[Any, ...], memory: str | None = None) -> None:
-        super().__init__(device_list(row), _MANUAL)
+        self._means = _WHOLE if len(row) == 1 else _MANUAL
+        super().__init__(device_list(row), self._means)
         self.memory_kind = memory
         self._internal_device_list = device_list(row)
         self.num_devices, self.device_set, self.row = len(row), row, _one_of_equal(row)
         self.local = tuple(self._internal_device_list.addressable_device_list)
 
     def _to_xla_hlo_sharding(self, ndim: int) -> Any:
-        return _MANUAL
+        return self._means
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
