@@ -339,6 +339,17 @@ def test_sizes_and_addresses() -> None:
         y.to_device(mj.devices()[3], stream=1)
 
 
+def test_to_device_goes_where_device_put_does() -> None:
+    x, place = mnp.ones(4), on(P("x"), 2)
+    with mj.set_mesh(place.mesh):
+        assert x.to_device(P("x")).sharding == place
+    assert x.to_device(mj.memory.Space.Host).sharding.memory_kind == "pinned_host"
+    with pytest.raises(mj.errors.ShardingError, match="P.'x',. needs a mesh"):
+        x.to_device(P("x"))
+    with pytest.raises(ValueError, match="'x' is neither a device nor a sharding"):
+        x.to_device("x")
+
+
 @pytest.mark.parametrize(("spec", "text"), [("", "[1.5 2. ]"), (".1f", None)])
 def test_formatting(spec: str, text: str | None) -> None:
     x = mj.device_put(np.array([1.5, 2], np.float32), on(P("x"), 2))

@@ -116,6 +116,20 @@ def test_trees_of_local_data() -> None:
     np.testing.assert_array_equal(made["b"][0], floats(3, 2))
 
 
+def test_specs_and_devices_for_local_data() -> None:
+    place = on(P("x"), 2)
+    with mj.set_mesh(place.mesh):
+        assert mj.make_array_from_process_local_data(P("x"), floats(4), (4,)).sharding == place
+        made = mj.make_array_from_process_local_data({"a": P("x"), "b": mj.devices()[1]}, {"a": floats(4), "b": floats(2)})
+        assert made["a"].sharding == place and made["b"].sharding == SingleDeviceSharding(mj.devices()[1])
+        with pytest.raises(mj.errors.ShardingError, match='local_data: axis "y" in P."y". is not in the mesh'):
+            mj.make_array_from_process_local_data(P("y"), floats(4))
+    with pytest.raises(mj.errors.ShardingError, match="local_data: P.'x',. needs a mesh\n  fix: write NamedSharding"):
+        mj.make_array_from_process_local_data(P("x"), floats(4))
+    with pytest.raises(TypeError, match="local_data: expected a sharding, got None"):
+        mj.make_array_from_process_local_data(None, floats(4))
+
+
 def test_local_data_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match="dim 0 of local_data has extent 7; the global extent is 8, and this process holds 8 of it"):
         mj.make_array_from_process_local_data(on(P("x"), 4), floats(7), (8,))

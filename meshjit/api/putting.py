@@ -207,11 +207,7 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
         memory = memory_of_space(place, f"device_put of {name}")
         return brought(value, memory) if isinstance(value, Tracer) else put_in_memory(value, memory)
     if isinstance(place, PartitionSpec):
-        mesh = current_mesh()
-        if mesh is None:
-            raise ShardingError(f"device_put of {name}: {place} needs a mesh\n  fix: write NamedSharding(mesh, {place})")
-        check_spec(place, shape_of_leaf(value), mesh, f"device_put of {name}")
-        place = NamedSharding(mesh, place)
+        place = _on_current_mesh(place, shape_of_leaf(value), f"device_put of {name}")
     elif isinstance(place, NamedSharding):
         check_spec(place.spec, shape_of_leaf(value), place.mesh, f"device_put of {name}")
     elif not (place is None or isinstance(place, Sharding) or hasattr(place, "process_index")):
@@ -227,6 +223,15 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
     result = _put_one(value, place, bool(may_alias))
     shares = may_alias is not None and not may_alias and isinstance(value, Array) and result.memory is value.memory
     return result.copy() if shares else result
+
+
+def _on_current_mesh(spec: PartitionSpec, shape: tuple[int, ...], what: str) -> NamedSharding:
+    """ShardingError where there is no mesh, or where the spec fits neither it nor an array of this shape."""
+    mesh = current_mesh()
+    if mesh is None:
+        raise ShardingError(f"{what}: {spec} needs a mesh\n  fix: write NamedSharding(mesh, {spec})")
+    check_spec(spec, shape, mesh, what)
+    return NamedSharding(mesh, spec)
 
 
 def _is_left_to_the_function(value: Any, place: Any) -> bool:
@@ -278,15 +283,28 @@ def block_until_ready(x: Any) -> Any:
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
     """Global arrays of what each process has (`jax.make_array_from_process_local_data`): an array, or a tree of them.
 
-    `sharding` may be a pytree prefix of `local_data`; `global_shape` is None, or one shape for an array, or a tree of
-    shapes like `local_data`. See `meshjit.runtime.assembling` for how extents fit together."""
+    `sharding` may be a pytree prefix of `local_data`, of shardings, devices, and specs under a mesh; `global_shape` is None, or
+    one shape for an array, or a tree of shapes like `local_data`. See `meshjit.runtime.assembling` for how extents fit."""
     leaves, structure = tree.flatten(local_data)
     shardings = tree.flatten_prefix(sharding, structure, "sharding", is_leaf=is_sharding_leaf)
     shapes = [global_shape] if not tree.is_container(local_data) else [None] * len(leaves)
     if tree.is_container(local_data) and global_shape is not None:
         shapes = tree.flatten_prefix(global_shape, structure, "global_shape", is_leaf=_is_shape)
+    shardings = [_sharding_of_local_data(s, leaf) for s, leaf in zip(shardings, leaves, strict=True)]
     pairs = zip(shardings, leaves, shapes, strict=True)
     return tree.unflatten(structure, [_from_process_local_data(*each) for each in pairs])
+
+
+def _sharding_of_local_data(place: Any, data: Any) -> Sharding:
+    what = "make_array_from_process_local_data"
+    if isinstance(place, PartitionSpec):
+        return _on_current_mesh(place, shape_of_leaf(data), what)
+    if hasattr(place, "process_index"):
+        return SingleDeviceSharding(place)
+    if isinstance(place, Sharding):
+        return place
+    refuse_auto(place, what)
+    raise TypeError(f"{what}: expected a sharding, got {place!r}\n  fix: NamedSharding(mesh, P(...)), or P(...) under a mesh")
 
 
 def _is_shape(x: Any) -> bool:

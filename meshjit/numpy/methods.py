@@ -104,9 +104,9 @@ def _set_item(self: Any, index: Any, new: Any) -> None:
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
-    """Inside a traced function a constraint on where the value lives, as device_put is."""
+    """The array where device_put brings it (Array API standard); inside a traced function a constraint on where it lives."""
     if stream is not None:
-        raise NotImplementedError("to_device: stream= is not there, as in JAX; leave it out")
+        raise NotImplementedError("to_device: streams cannot be chosen\n  fix: leave stream out")
     return device_put(self, device)
 
 

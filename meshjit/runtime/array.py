@@ -257,14 +257,6 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
         """Of its devices: "cpu", "cuda" or "tpu"."""
         return next(iter(self.sharding.device_set)).platform
 
-    def to_device(self, device: Any, *, stream: Any = None) -> Array:
-        """The array on another device or under another sharding (Array API standard)."""
-        from meshjit.runtime.placing import device_put
-
-        if stream is not None:
-            raise NotImplementedError("to_device: streams cannot be chosen\n  fix: leave stream out")
-        return device_put(self, device)
-
     def __reduce__(self) -> Any:
         return _unpickled, (np.array(self.numpy()), self.weak_type)
 
