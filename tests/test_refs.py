@@ -32,7 +32,22 @@ def test_read_and_written_in_parts():
     np.testing.assert_array_equal(before, np.arange(12.0).reshape(3, 4))  # what was read stays
     np.testing.assert_array_equal(r[:, ::2], [[0, 2], [4, 7], [8, 11]])
     np.testing.assert_array_equal(r[..., 0], [0, 4, 8])
-    assert float(r[mnp.int32(7), mnp.int32(-1)]) == 7.0  # outside: the nearest
+    assert float(mj.jit(lambda i, j: r[i, j])(mnp.int32(7), mnp.int32(-1))) == 7.0  # outside: the nearest
+
+
+@pytest.mark.parametrize("number", [int, np.int64, np.array, np.uint8, mnp.int32, mnp.uint8])
+def test_numbers_outside(number):
+    r = mj.new_ref(mnp.zeros((2, 3)))
+    r[number(1), number(2)] = 4.0
+    for use in (
+        lambda: r[number(5)], lambda: r.__setitem__((0, number(3)), 1.0), lambda: mj.ref.swap(r, (..., number(5)), mnp.ones(2)),
+        lambda: mj.ref.addupdate(r, number(2), mnp.ones(3)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"Out of bound indexer: idx=\d, dim=[23]\."):
+            use()
+    np.testing.assert_array_equal(value(r), [[0, 0, 0], [0, 0, 4]])
+    np.testing.assert_array_equal(r[number(0)], [0, 0, 0])
+    assert float(mj.jit(lambda i: r[i, i])(number(7))) == 4.0  # not known: the nearest
 
 
 def test_functions():

@@ -10,9 +10,10 @@ import numpy as np
 from meshjit.api.tools import typeof
 from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.ref import Ref
-from meshjit.core.types import is_inexact
+from meshjit.core.types import is_inexact, is_integer
 from meshjit.numpy import creation
 from meshjit.numpy.promote import cast, lifted, value, weak_of
+from meshjit.runtime.array import Array
 from meshjit.trace import Tracer, active_trace, line_of, user_source
 from meshjit.trace.refs import adds_apart, content_of, store, type_of_ref, value_of
 
@@ -180,10 +181,18 @@ def _check_entry(i: Any, extent: int) -> None:
     at = f"\n  at {line_of(user_source())}"
     if isinstance(i, slice) and isinstance(i.step, int) and i.step < 1:
         raise ValueError(f"slice must have a step >= 1 (found: {i.step}){at}\n  fix: jnp.flip of what is read")
-    if isinstance(i, int | np.integer) and not isinstance(i, bool) and i >= extent:
-        raise ValueError(f"Out of bound indexer: idx={i}, dim={extent}.{at}")
+    number = _known_number(i)
+    if number is not None and number >= extent:
+        raise ValueError(f"Out of bound indexer: idx={number}, dim={extent}.{at}")
     if i is None or isinstance(i, str):
         raise TypeError(f"{i!r} is no index of a Ref{at}\n  fix: ref[...][{i!r}] indexes the array")
+
+
+def _known_number(i: Any) -> int | None:
+    """The value of an integer, or of an array of one; None of anything else, and where it is not known here."""
+    if isinstance(i, np.ndarray) or (isinstance(i, Array) and i._is_whole_on_each):
+        return int(i) if not i.shape and is_integer(i.dtype) else None
+    return int(i) if isinstance(i, int | np.integer) and not isinstance(i, bool) else None
 
 
 def _entry(i: Any) -> Any:
