@@ -9,7 +9,8 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+from meshjit.errors import ShardingError
+from meshjit.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 
 def value(ref):
@@ -498,6 +499,67 @@ def test_written_where_nobody_could_see_it():
 
     with pytest.raises(TypeError, match=r"condition writes to a Ref\{int32\[\]\} that was made outside of it"):
         lax.while_loop(condition, lambda c: c + 1, 0)
+
+
+# -- where a Ref lies
+
+
+def on_two(spec, types=None):
+    return NamedSharding(Mesh(mj.devices()[:2], ("x",), axis_types=types), spec)
+
+
+def of_ones(r):
+    r[...] = mnp.ones(4)
+
+
+def of_ones_in_a_loop(r):
+    def body(c, x):
+        r[...] = x * mnp.ones(4)
+        return c, None
+
+    lax.scan(body, 0, mnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        of_ones, mj.jit(of_ones), lambda r: mj.jit(lambda: of_ones(r))(), lambda r: mj.jit(of_ones).lower(r).compile()(r),
+        lambda r: mj.ref.swap(r, ..., mnp.ones(4)), lambda r: mj.ref.set(r, ..., np.ones(4, np.float32)), of_ones_in_a_loop,
+        lambda r: mj.jit(lambda r, v: r.__setitem__(..., v))(r, np.ones(4, np.float32)), mj.jit(of_ones_in_a_loop),
+        lambda r: mj.grad(lambda x: of_ones(r) or x)(1.0), lambda r: mj.jit(mj.checkpoint(of_ones))(r),
+        lambda r: r.__setitem__(..., mj.device_put(mnp.ones(4), on_two(P()))),
+    ],
+)  # fmt: skip
+def test_it_stays_where_it_was_made(write):
+    """Assigned as a whole it took the place of the value."""
+    for place in (on_two(P("x")), on_two(P())):
+        r = mj.new_ref(mj.device_put(np.zeros(4, np.float32), place))
+        write(r)
+        assert r[...].sharding == place and r[...].committed and r[...].tolist() == [1, 1, 1, 1]
+
+
+def test_it_stays_on_its_devices():
+    r = mj.new_ref(mj.device_put(np.zeros(4, np.float32), mj.devices()[1]))
+    r[...] = mnp.ones(4)
+    assert r[...].devices() == {mj.devices()[1]} and r[...].committed
+    with pytest.raises(ShardingError, match="device=.*is assigned to a Ref on .*\n  a Ref stays on its devices\n  fix: "):
+        r[...] = mj.device_put(mnp.zeros(4), mj.devices()[2])
+    assert r[...].tolist() == [1, 1, 1, 1]
+
+
+def test_it_keeps_its_type():
+    place = on_two(P("x"), types=(AxisType.Explicit,))
+    with mj.set_mesh(place.mesh):
+        for write in (of_ones, mj.jit(of_ones), mj.jit(of_ones_in_a_loop), lambda r: mj.grad(lambda x: of_ones(r) or x)(1.0)):
+            r = mj.new_ref(mj.device_put(np.zeros(4, np.float32), P("x")))
+            write(r)
+            assert str(mj.typeof(r)) == "Ref{float32[4@x]}" and r[...].sharding == place
+        seen = []
+        mj.jit(lambda r: seen.append(str(mj.typeof((of_ones(r), r[...])[1]))))(r)
+        assert seen == ["float32[4@x]"]
+        whole = mj.new_ref(mnp.zeros(4))
+        whole[...] = r[...]
+        assert str(mj.typeof(whole)) == "Ref{float32[4]}"
 
 
 # -- written to by rules, on the way back

@@ -6,16 +6,19 @@ are part of what was compiled. What runs is an ordinary jitted function, made of
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+import functools
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from meshjit.api.arguments import Split
 from meshjit.api.shardings import UNSPECIFIED
 from meshjit.api.stages import Traced
 from meshjit.core.ref import Lent, Ref
+from meshjit.runtime.array import Array
 from meshjit.trace import Traced as TracedProgram, active_trace, bind_program
 from meshjit.trace.refs import borrowed, check_distinct, content_of, is_slot, lend, refs_in, store_outputs, type_of_ref
 from meshjit.trees import USERS, WORDS as tree
+from sharding.named import NamedSharding
 
 if TYPE_CHECKING:
     from meshjit.api.compiled import Compiled
@@ -59,34 +62,57 @@ class Stateful:
         self.traced, self.title = traced.traced_program, traced.call.title
         self.closed = [x for x in self.traced.captured if type(x) is Ref and not is_slot(x)]
         self.in_tree = traced.call.in_tree
-        self.pure = self._jitted(wrapped, split, traced)
+        self._is_placed = wrapped.device is not None
+        self._jitted = self._maker(wrapped, split, traced)
+        self._known: dict[tuple[Any, ...], Wrapped] = {}
 
-    def _jitted(self, wrapped: Wrapped, split: Split, traced: Traced) -> Wrapped:
-        """The function of (contents of the refs closed over, *args, **kwargs) that gives (result, what was written)."""
+    def pure(self, lent: Sequence[Ref]) -> Wrapped:
+        """The function of (contents of the refs closed over, *args, **kwargs) that gives (result, what was written), the latter
+        where these refs, and those closed over, have their contents now."""
+        places = [self._place_of(lent[ref] if isinstance(ref, int) else ref) for ref in self.traced.writes]
+        if tuple(places) not in self._known:
+            self._known[tuple(places)] = self._jitted(places)
+        return self._known[tuple(places)]
 
-        def pure(contents: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-            rest, program = iter(contents), self.traced
-            captured = [(x.content if is_slot(x) else next(rest)) if type(x) is Ref else x for x in program.captured]
-            leaves = tree.leaves((args, kwargs))
-            outputs = bind_program(program.program, [*leaves, *captured], program.out_weak, program.mesh)
-            count = len(outputs) - len(program.writes)
-            return tree.unflatten(program.out_tree, outputs[:count]), outputs[count:]
+    def _place_of(self, ref: Ref) -> NamedSharding | None:
+        content = content_of(ref)
+        is_chosen = isinstance(content, Array) and content.committed and not self._is_placed
+        return content.sharding if is_chosen and isinstance(content.sharding, NamedSharding) else None
 
-        pure.__name__ = pure.__qualname__ = traced.call.title[4:-1]
+    def _maker(self, wrapped: Wrapped, split: Split, traced: Traced) -> Callable[[list[Any]], Wrapped]:
+        """Of where what was written shall be: the function, jitted as this one was."""
         donated = iter(traced.call.donated)
         given = [[next(donated) for _ in tree.leaves(x)] for x in split.args]
         ins, outs = (wrapped.meaning(s) for s in (wrapped.in_shardings, wrapped.out_shardings))
         spread = tuple(ins) if isinstance(ins, tuple | list) else (ins,) * len(split.args)
-        return type(wrapped)(
-            pure,
+        jitted = functools.partial(
+            type(wrapped),
+            self._apart,
             in_shardings=ins if ins is UNSPECIFIED else (None, *spread),
-            out_shardings=outs if outs is UNSPECIFIED else (outs, None),
             donate_argnums=[i + 1 for i, flags in enumerate(given) if flags and all(flags)],
             keep_unused=wrapped.keep_unused,
             device=wrapped.device,
             compiler_options=wrapped.compiler_options,
             automatic=wrapped.automatic,
         )
+        return lambda places: jitted(
+            out_shardings=outs if outs is UNSPECIFIED and not any(places) else (outs, places if any(places) else None)
+        )
+
+    @functools.cached_property
+    def _apart(self) -> Callable[..., Any]:
+        program = self.traced
+
+        def pure(contents: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+            rest = iter(contents)
+            captured = [(x.content if is_slot(x) else next(rest)) if type(x) is Ref else x for x in program.captured]
+            leaves = tree.leaves((args, kwargs))
+            outputs = bind_program(program.program, [*leaves, *captured], program.out_weak, program.mesh)
+            count = len(outputs) - len(program.writes)
+            return tree.unflatten(program.out_tree, outputs[:count]), outputs[count:]
+
+        pure.__name__ = pure.__qualname__ = self.title[4:-1]
+        return pure
 
     def spelt(self, keys: Any) -> Stateful:
         return self
@@ -96,7 +122,8 @@ class Stateful:
         return True
 
     def run(self, leaves: Sequence[Any], placed: bool = False) -> Any:
-        return self.applied(self.pure, plain(tree.unflatten(self.in_tree, leaves)), _lent[-1] if _lent else [])
+        lent = _lent[-1] if _lent else []
+        return self.applied(self.pure(lent), plain(tree.unflatten(self.in_tree, leaves)), lent)
 
     def applied(self, pure: Any, arguments: Any, lent: Sequence[Ref]) -> Any:
         """What the function of contents gives for (args, kwargs), and what it wrote stored."""
@@ -118,10 +145,10 @@ class Stateful:
 class LoweredWithRefs:
     """What `lower` gives for a function that uses refs: the Lowered of the function of their contents, and `compile`."""
 
-    def __init__(self, wrapped: Wrapped, stateful: Stateful, split: Split) -> None:
+    def __init__(self, wrapped: Wrapped, stateful: Stateful, split: Split, lent: Sequence[Ref]) -> None:
         args, kwargs = plain((split.args, split.kwargs))
         self._wrapped, self._stateful = wrapped, stateful
-        self._lowered = stateful.pure.lower([content_of(ref) for ref in stateful.closed], *args, **kwargs)
+        self._lowered = stateful.pure(lent).lower([content_of(ref) for ref in stateful.closed], *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Lowered {self._stateful.title} with refs>"

@@ -338,12 +338,13 @@ class Wrapped:
             raise
 
     def _lowered(self, *args: Any, **kwargs: Any) -> Lowered:
+        lent = refs_in((args, kwargs)) if Ref.made else []
         if Ref.made:
             args, kwargs = lend(args), lend(kwargs)
         traced = self.staged(*args, **kwargs)
         if is_stateful(traced.traced_program):
             split = self.parameters.split(args, kwargs)
-            return cast(Any, LoweredWithRefs(self, Stateful(self, split, traced), split))
+            return cast(Any, LoweredWithRefs(self, Stateful(self, split, traced), split, lent))
         return traced.lower()
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:

@@ -25,7 +25,8 @@ class Ref:
     """A reference to an array that may be changed in place (`jax.Ref`); `new_ref` makes one.
 
     `r[...]` is the array as it is now, `r[i]` a part of it; `r[i] = v` and `r[i] += v` change it. Arrays that were read before
-    stay as they are. Functions may close over a Ref or take it as an argument: the caller sees what they wrote.
+    stay as they are, and what is written is brought to where the Ref was placed. Functions may close over a Ref or take it as an
+    argument: the caller sees what they wrote.
 
     `home`: the Trace in which it was made, None outside of all; `content`: what it holds there now. Of keys the content is their
     words, and `keys` their dtype.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.constraint import reshard
 from meshjit.api.tools import typeof
 from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.ref import Ref
@@ -15,6 +16,7 @@ from meshjit.numpy import creation
 from meshjit.numpy.promote import cast, lifted, value, weak_of
 from meshjit.runtime.array import Array
 from meshjit.trace import Tracer, active_trace, line_of, user_source
+from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.refs import adds_apart, content_of, store, type_of_ref, value_of
 
 
@@ -102,7 +104,7 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
     if index is not None and adds_apart(ref):
         index, new = None, creation.zeros(ref.shape, ref.dtype).at[index].add(new, **_mode(index))
     result = whole + new if index is None else whole.at[index].add(new, **_mode(index))
-    store(ref, lifted(cast(result, ref.type.dtype, weak_of(result))))
+    _store(ref, lifted(cast(result, ref.type.dtype, weak_of(result))))
 
 
 def _write(ref: Ref, idx: Any, x: Any, before: Any, what: str) -> None:
@@ -111,7 +113,13 @@ def _write(ref: Ref, idx: Any, x: Any, before: Any, what: str) -> None:
         new = value_of(ref).at[index].set(new)
     elif index is not None:
         new = content_of(ref).at[index].set(new, **_mode(index))
-    store(ref, new.words if isinstance(new, PRNGKeyArray) else lifted(new))
+    _store(ref, new.words if isinstance(new, PRNGKeyArray) else lifted(new))
+
+
+def _store(ref: Ref, new: Any) -> None:
+    """From now on it holds this, in whose type explicit axes shard what they sharded."""
+    typed = sharding_in_type(content_of(ref)) if active_trace() is not None else None
+    store(ref, new if typed is None or typed == sharding_in_type(new) else reshard(new, typed))
 
 
 def _checked(ref: Ref, idx: Any, x: Any, before: Any, what: str) -> Any:

@@ -257,6 +257,12 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
         """Of its devices: "cpu", "cuda" or "tpu"."""
         return next(iter(self.sharding.device_set)).platform
 
+    def in_place_of(self, other: Array) -> Array:
+        """The array where another is that somebody placed, as it is assigned to a Ref that holds that one."""
+        from meshjit.runtime.placing import in_place_of
+
+        return in_place_of(self, other)
+
     def __reduce__(self) -> Any:
         return _unpickled, (np.array(self.numpy()), self.weak_type)
 

@@ -19,7 +19,7 @@ from sharding.memory import DEVICE, memory_of
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.placement import Placement, normalized
-from sharding.spec import PartitionSpec, check_spec
+from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 
 def default_sharding() -> Sharding:
@@ -181,6 +181,19 @@ def move(array: Array, sharding: Sharding) -> Array:
     elif not array.sharding.has_addressable_devices:
         return with_shards(key, (), ())
     return place(_whole(array), sharding, committed=True, weak=array.weak_type)
+
+
+def in_place_of(array: Array, other: Array) -> Array:
+    """The array where another is, if that was placed. ShardingError where each was placed on other devices."""
+    goal = other.sharding
+    if not other.committed or (array.committed and array.sharding == goal):
+        return array
+    if array.committed and array.sharding.device_set != goal.device_set:
+        raise ShardingError(
+            f"an array on {array.sharding} is assigned to a Ref on {goal}\n"
+            "  a Ref stays on its devices\n  fix: ref[...] = meshjit.device_put(x, ref.sharding)"
+        )
+    return move(array, goal)
 
 
 def _between_memories(key: LeafKey, array: Array, sharding: Sharding) -> Array:

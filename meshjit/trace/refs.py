@@ -49,11 +49,11 @@ def adds_apart(ref: Ref) -> bool:
 
 
 def store(ref: Ref, content: Any) -> None:
-    """From now on it holds this, of its type."""
+    """From now on it holds this, of its type, and outside of traces where its content was."""
     trace = innermost()
     if trace is None or ref.home is trace:
-        content_around(ref, None)  # which is an error for one whose trace has ended
-        ref.content, ref.written = content, True
+        before = content_around(ref, None)  # which is an error for one whose trace has ended
+        ref.content, ref.written = content if trace is not None or ref.of else content.in_place_of(before), True
     else:
         held = _held(trace, ref)
         held.value, held.written = trace.lift(content), True
