@@ -80,6 +80,11 @@ FAMILIES = (
         "lax.optimization_barrier",
     ),
     Family(
+        "a program runs on its devices as a whole, whose compiler decides what a part of it is for and where its results lie",
+        {"meshjit.experimental.compute_on": "compute_on2"},
+        "pure_callback for NumPy on the host; device_put(x, memory.Space.Host) for where arrays lie",
+    ),
+    Family(
         "programs take and give arrays in rows, and in between XLA chooses the layouts",
         {"meshjit.experimental.layout": "with_layout_constraint"},
         "a transposed array",

@@ -69,10 +69,10 @@ def _python_in(program: Program) -> Iterator[HostFunction]:
 def _write_side(treedef: Any, weak: Sequence[bool], specs: Sequence[PartitionSpec | None]) -> Any:
     keys = [None if kind is None else kind.impl for kind in key_types(treedef)]
     written = write_tree(users_treedef(treedef))
-    return {"tree": written, "keys": keys, "weak": list(weak), "specs": [_write_spec(s) for s in specs]}
+    return {"tree": written, "keys": keys, "weak": list(weak), "specs": [write_spec(s) for s in specs]}
 
 
-def _write_spec(spec: PartitionSpec | None) -> Any:
+def write_spec(spec: PartitionSpec | None) -> Any:
     if spec is None:
         return None
     return [list(map(_write_entry, spec)), sorted(spec.unreduced), sorted(spec.reduced)]
@@ -130,10 +130,10 @@ def _read_tree(side: Any) -> Any:
 
 
 def _read_specs(side: Any) -> tuple[PartitionSpec | None, ...]:
-    return tuple(map(_read_spec, side["specs"]))
+    return tuple(map(read_spec, side["specs"]))
 
 
-def _read_spec(written: Any) -> PartitionSpec | None:
+def read_spec(written: Any) -> PartitionSpec | None:
     if written is None:
         return None
     entries, unreduced, reduced = written

@@ -29,8 +29,8 @@ def to_bytes(compiled: Any, text: str, devices: Sequence[Any], options: Mapping[
     return json.dumps(head).encode() + b"\n" + payload
 
 
-def from_bytes(data: bytes, title: str, text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """The executable. ValueError, with the first difference, for one of something else."""
+def from_bytes(data: bytes, title: str, text: str | None, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """The executable. ValueError, with the first difference, for one of something else. `text`: None where any will do."""
     line, _, payload = data.partition(b"\n")
     try:
         head = json.loads(line)
@@ -38,8 +38,8 @@ def from_bytes(data: bytes, title: str, text: str, devices: Sequence[Any], optio
         head = None
     if not isinstance(head, dict) or head.get("meshjit") != FORMAT:
         raise ValueError(f"{title}: this is no compiled program of format {FORMAT}\n  fix: bytes of Compiled.serialize()")
-    for name, here in _facts(text, devices, options).items():
-        if head.get(name) != here:
+    for name, here in _facts(text or "", devices, options).items():
+        if head.get(name) != here and (name != "program" or text is not None):
             there = head.get(name)
             problem = "it is of another program" if name == "program" else f"its {name}: {there}; here: {here}"
             raise ValueError(f"{title}: the compiled program cannot be loaded: {problem}\n  fix: compile it anew")
