@@ -76,13 +76,33 @@ FAMILIES = (
     Family(
         "in which order XLA runs what does not depend on one another is its own choice, and an experiment of JAX's that it does"
         " not document",
-        {"meshjit.experimental": "control_deps"},
+        {"meshjit.experimental": "control_deps scheduling_groups"},
         "lax.optimization_barrier",
     ),
     Family(
         "a program runs on its devices as a whole, whose compiler decides what a part of it is for and where its results lie",
         {"meshjit.experimental.compute_on": "compute_on2"},
         "pure_callback for NumPy on the host; device_put(x, memory.Space.Host) for where arrays lie",
+    ),
+    Family(
+        "recurrent layers of cuDNN's, with weights in its order, which JAX runs on GPUs alone",
+        {"meshjit.experimental": "rnn"},
+        "lax.scan over a cell, whose loop XLA compiles for any device",
+    ),
+    Family(
+        "buffers of a device in the hands of Python, while a program runs: an experiment of JAX's for CPUs and GPUs",
+        {"meshjit.experimental": "buffer_callback"},
+        "pure_callback and io_callback with NumPy arrays; ffi.ffi_call for functions that read the device's memory",
+    ),
+    Family(
+        "attributes for passes of XLA's, which the text that planning writes does not carry",
+        {"meshjit.experimental": "xla_metadata"},
+        "jit(f, compiler_options=...) for all of a program; named_scope for names in profiles",
+    ),
+    Family(
+        "a server that lends arrays to other jobs, by a service of jaxlib's that has no use here yet",
+        {"meshjit.experimental": "transfer"},
+        "device_put between devices of one job, also of other processes; checkpoints between jobs",
     ),
     Family(
         "programs take and give arrays in rows, and in between XLA chooses the layouts",

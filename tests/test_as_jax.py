@@ -82,6 +82,7 @@ def error(code):
 error("jax.tyred")
 error("from jax import devicse")
 error("import jax.experimental.tyred")
+error("import jax.experimental.xla_metadata")
 error("from jax._src.interpreters import tyred")
 error("jax.plan")
 error("import jax.plan")
@@ -95,6 +96,9 @@ def test_what_is_missing_is_named() -> None:
         "AttributeError | tyred | jax.tyred: meshjit has no tyred",
         "ImportError | devicse | jax.devicse: meshjit has no devicse; did you mean devices?",
         "ModuleNotFoundError | jax.experimental.tyred | no module 'jax.experimental.tyred': meshjit, which stands for jax here, has no such module yet",
+        "ModuleNotFoundError | jax.experimental.xla_metadata | no module 'jax.experimental.xla_metadata': meshjit.experimental has no"
+        " xla_metadata (docs/migration.md): attributes for passes of XLA's, which the text that planning writes does not carry",
+        "  instead: jit(f, compiler_options=...) for all of a program; named_scope for names in profiles",
         f"ModuleNotFoundError | jax._src.interpreters | no module 'jax._src.interpreters' in meshjit, which stands for jax here: {private}",
         "AttributeError | plan | jax.plan: meshjit has no plan",
         "ModuleNotFoundError | jax.plan | no module 'jax.plan': meshjit, which stands for jax here, has no such module yet",

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from meshjit.missing import refuse
+from meshjit.missing import NOT_THERE, refuse, text_of
 
 _BESIDE = "meshjit.as_jax.jax"  # what only libraries ask JAX for; wins over a module of meshjit's of the same name
 
@@ -73,6 +73,10 @@ def _absent(name: str) -> str:
             f"no module {name!r} in meshjit, which stands for jax here: jax._src is private to JAX, and meshjit has only what"
             " libraries that it was tried with import from there"
         )
+    package, _, module = name.rpartition(".")
+    package = "meshjit" + package.removeprefix("jax")
+    if module in NOT_THERE.get(package, {}):
+        return f"no module {name!r}: {text_of(package, module)}"
     return f"no module {name!r}: meshjit, which stands for jax here, has no such module yet"
 
 

@@ -27,17 +27,16 @@ LEFT_OUT = tuple(
     "jax." + name
     for name in """_src lib tools version collect_profile interpreters extend api_util cloud_tpu_init experimental.jax2tf
     experimental.pallas experimental.mosaic experimental.sparse experimental.array_serialization experimental.hijax
-    experimental.key_reuse experimental.source_mapper experimental.fused experimental.transfer experimental.si_vjp
-    experimental.roofline experimental.colocated_python experimental.rnn
-    experimental.scheduling_groups experimental.custom_dce experimental.buffer_callback experimental.xla_metadata
-    experimental.slab""".split()
+    experimental.key_reuse experimental.source_mapper experimental.fused experimental.si_vjp experimental.roofline
+    experimental.colocated_python experimental.custom_dce experimental.slab""".split()
 )
 # Modules that are written where they stand, so that what they import looks public.
 WRITTEN = tuple(
     "jax." + name
     for name in """experimental.jet experimental.ode experimental.multihost_utils experimental.checkify experimental.mesh_utils
     experimental.control_deps experimental.serialize_executable experimental.profiler experimental.topologies experimental.custom_partitioning
-    experimental.compilation_cache.compilation_cache example_libraries.optimizers example_libraries.stax""".split()
+    experimental.compilation_cache.compilation_cache experimental.rnn experimental.scheduling_groups experimental.transfer
+    example_libraries.optimizers example_libraries.stax""".split()
 )
 
 
