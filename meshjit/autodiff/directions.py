@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from meshjit.core.varying import REDUCED, UNREDUCED, Axes, differing, marked, with_mark
+from meshjit.core.varying import REDUCED, UNREDUCED, Axes, differing, with_mark
 from meshjit.trace import Argument, Tracer, argument_of, as_operand
 
 
 def direction_of(value: Any, like: Argument, what: str, name: str, place: str, placed: bool) -> Any:
-    """A tangent of the value `like`, or with `like` from `dual` a cotangent, as an operand.
+    """A tangent of the value `like`, or with the dual of a type a cotangent, as an operand.
 
     ValueError for another shape, and with `placed` where its type says that it is elsewhere; for another dtype TypeError of a
     tangent of jvp and ValueError of others, as in JAX."""
@@ -26,16 +25,6 @@ def direction_of(value: Any, like: Argument, what: str, name: str, place: str, p
     if fix is not None:
         raise ValueError(f"{what}: a {name} is {argument}, and has to be {like}\n  fix: {fix}")
     return as_operand(value, argument)
-
-
-def dual(result: Argument) -> Argument:
-    """The type of its cotangent: what is unreduced over an axis has one that is reduced, and the other way around."""
-    axes, sharding = result.varying, result.sharding
-    swapped = with_mark(axes, "") | marked(with_mark(axes, UNREDUCED), REDUCED) | marked(with_mark(axes, REDUCED), UNREDUCED)
-    if sharding is not None and (sharding.spec.unreduced or sharding.spec.reduced):
-        spec = sharding.spec
-        sharding = sharding.with_spec(spec.update(unreduced=spec.reduced, reduced=spec.unreduced))
-    return replace(result, varying=swapped, sharding=sharding)
 
 
 def _fix_of_placement(value: Any, given: Argument, like: Argument, name: str) -> str | None:

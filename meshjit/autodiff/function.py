@@ -77,6 +77,11 @@ class Call:
         return [a.weak for a, flag in zip(self.arguments, self.wrt, strict=True) if flag] + [False] * len(self.slots)
 
     @property
+    def types_back(self) -> list[Argument | None]:
+        """The types of these cotangents."""
+        return [a.dual for a, flag in zip(self.arguments, self.wrt, strict=True) if flag] + [None] * len(self.slots)
+
+    @property
     def value_count(self) -> int:
         """How many of the Program's outputs are the function's value; the others are arrays in aux, and contents of refs."""
         return self.value_tree.num_leaves
@@ -260,9 +265,13 @@ def no_derivative(type: TensorType) -> np.ndarray[Any, Any]:
     return float0_zeros(type.shape)
 
 
-def run(program: Any, inputs: Sequence[Any], weak: Sequence[bool], mesh: Any) -> list[Any]:
-    """`mesh`: of the constraints in the function that the Program comes from."""
-    return bind_program(program, inputs, weak, mesh)
+def run(
+    program: Any, inputs: Sequence[Any], weak: Sequence[bool], mesh: Any, types: Sequence[Argument | None] | None = None
+) -> list[Any]:
+    """`mesh`: of the constraints in the function that the Program comes from. `types`: of the results, which are where these say;
+    None for one that is where the function has it."""
+    shardings = None if types is None else [None if a is None else a.sharding for a in types]
+    return bind_program(program, inputs, weak, mesh, shardings)
 
 
 def gradients(call: Call, results: Iterator[Any]) -> tuple[Any, ...]:

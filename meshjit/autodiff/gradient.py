@@ -126,6 +126,7 @@ def _run_gradient(call: Call) -> list[Any]:
     seed = np.ones(value.shape, value.dtype)
     program = gradient(call.traced.program, call.chosen_back, 1, call.known(seed))
     weak = [*call.traced.out_weak, *call.weak]
-    results = run(program, [*call.inputs, seed], weak, call.traced.mesh)
+    types = [*[None] * len(call.traced.out_weak), *call.types_back]
+    results = run(program, [*call.inputs, seed], weak, call.traced.mesh, types)
     call.store(results[: len(call.traced.program.outputs)])
     return call.slots.taken(results, program)

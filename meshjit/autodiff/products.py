@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from meshjit import numpy as mnp
 from meshjit.api import jit
 from meshjit.api.tracebacks import boundary
-from meshjit.autodiff.directions import direction_of, dual
+from meshjit.autodiff.directions import direction_of
 from meshjit.autodiff.function import (
     Call,
     Function,
@@ -28,8 +27,9 @@ from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Program
 from meshjit.core.types import is_inexact
+from meshjit.numpy.creation import zeros_of
 from meshjit.trace import Argument, argument_of
-from meshjit.trace.float0 import float0_zeros, is_float0
+from meshjit.trace.float0 import is_float0
 from meshjit.trace.values import Known
 from meshjit.transform.jvp import Linearized, jvp as jvp_program, linearize as linearize_program, require_meaning
 from meshjit.transform.transpose import Pullback, backward, vjp as vjp_program
@@ -52,7 +52,8 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     program, flags = jvp_program(call.traced.program, call.chosen, known=call.known(*directions))
     require_meaning(program)
     weak = [*call.traced.out_weak, *(w for w, flag in zip(call.traced.out_weak, flags, strict=True) if flag)]
-    results = run(program, [*call.inputs, *directions], weak, call.traced.mesh)
+    types = [*[None] * len(call.traced.out_weak), *_of_tangents(call, flags)]
+    results = run(program, [*call.inputs, *directions], weak, call.traced.mesh, types)
     count = len(call.traced.program.outputs)
     outputs = results[:count]
     call.store(outputs)
@@ -85,11 +86,13 @@ def _not_float0(what: str, tangent: Any, primal: Argument) -> str:
 
 def _with_zeros(call: Call, flags: Sequence[bool], tangents: Iterator[Any]) -> list[Any]:
     """One tangent per output: zeros where none flows, of dtype float0 for integers."""
-    outputs = call.traced.program.outputs
-    return [
-        next(tangents) if flag else mnp.zeros(v.shape, v.dtype) if is_inexact(v.dtype) else float0_zeros(v.shape)
-        for flag, v in zip(flags, outputs, strict=True)
-    ]
+    pairs = zip(flags, call.traced.out_arguments, strict=False)  # behind them are contents of refs, without tangents
+    return [next(tangents) if flag else zeros_of(a) for flag, a in pairs]
+
+
+def _of_tangents(call: Call, flags: Sequence[bool]) -> list[Argument | None]:
+    """The types of the outputs' tangents, of those that have one."""
+    return [a for a, flag in zip(call.traced.out_arguments, flags, strict=False) if flag]
 
 
 @boundary
@@ -138,7 +141,8 @@ class _Tangents:
         require_meaning(linear.tangent)
         directions = _directions(call, tangents, "linearize", placed)
         weak = [w for w, flag in zip(call.traced.out_weak, linear.flags, strict=True) if flag]
-        results = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh))
+        types = _of_tangents(call, linear.flags)
+        results = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh, types))
         return tangents_of(call.value_tree, _with_zeros(call, linear.flags, results)[: call.value_count])
 
     def __repr__(self) -> str:
@@ -205,7 +209,7 @@ class _Cotangents:
                 f"vjp: the function returned {call.value_count} arrays, it was given {len(flat)} cotangents"
                 f" in another structure\n  result: {users_treedef(call.value_tree)}\n  cotangents: {structure}"
             )
-        types = [dual(a) for a in call.traced.out_arguments[: call.value_count]]
+        types = [a.dual for a in call.traced.out_arguments[: call.value_count]]
         takes = [i for i, a in enumerate(types) if is_inexact(a.type.dtype)]
         directions = {i: direction_of(flat[i], types[i], "vjp", "cotangent", "the result", placed) for i in takes}
         return gradients(call, iter(self.run(residuals, directions)))
@@ -215,7 +219,7 @@ class _Cotangents:
         return self._run(self.pulled.backward, [*residuals, *directions.values()])
 
     def _run(self, program: Program, given: Sequence[Any]) -> list[Any]:
-        results = run(program, given, self.call.weak, self.call.traced.mesh)
+        results = run(program, given, self.call.weak, self.call.traced.mesh, self.call.types_back)
         return self.call.slots.taken(results, program)
 
 

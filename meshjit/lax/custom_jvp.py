@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
@@ -21,9 +20,10 @@ from meshjit.lax.custom_rules import (
     traced_rule,
 )
 from meshjit.lax.regions import apply, kind_of_result
+from meshjit.numpy.creation import zeros_of
 from meshjit.numpy.promote import ops
 from meshjit.trace import argument_of
-from meshjit.trace.float0 import FLOAT0, float0_zeros, is_float0
+from meshjit.trace.float0 import FLOAT0, is_float0
 from meshjit.trace.names import function_name
 from meshjit.tree_views import hidden_dims, tangents as tangents_of, users_treedef
 from meshjit.trees import USERS, WORDS as tree
@@ -71,7 +71,7 @@ class custom_jvp(CustomFunction):  # noqa: N801 - JAX's name
                     "arguments\n  fix: one function per argument, None for one without a part in the tangent"
                 )
             parts = [rule(t, value, *primals) for t, rule in zip(tangents, jvps, strict=True) if rule is not None]
-            zeros = tree.map(lambda x: _zero(argument_of(x).type), value)
+            zeros = tree.map(lambda x: zeros_of(argument_of(x)), value)
             return value, tree.map(lambda x, *ts: sum(ts[1:], ts[0]), value, *(parts or [zeros]))
 
         self.defjvp(jvp)
@@ -90,11 +90,6 @@ class custom_jvp(CustomFunction):  # noqa: N801 - JAX's name
         params = {"body": call.body, **call.counts, "jvp": call.rule(function_name(rule), asked.program, asked.seeing)}
         results = apply(ops("custom_jvp"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
         return tree.unflatten(call.out_tree, results)
-
-
-def _zero(type: TensorType) -> Any:
-    """A tangent that is zero."""
-    return mnp.zeros(type.shape, type.dtype) if has_tangent(type) else float0_zeros(type.shape)
 
 
 class _Rule:
@@ -116,8 +111,8 @@ class _Rule:
 
         def of_leaves(*values: Any) -> list[Any]:
             rest = iter(values[len(nonzero) :])
-            zero = SymbolicZero if self.symbolic else _zero
-            directions = [next(rest) if flag else zero(t) for flag, t in zip(nonzero, leaves.types, strict=True)]
+            zeros = [SymbolicZero(a.type) if self.symbolic else zeros_of(a) for a in leaves.arguments]
+            directions = [next(rest) if flag else zero for flag, zero in zip(nonzero, zeros, strict=True)]
             primals = tree.unflatten(leaves.structure, values[: len(nonzero)])
             pair = self.rule(*self.static, primals, tangents_of(leaves.structure, directions))
             outs, pushed = self._checked(pair)

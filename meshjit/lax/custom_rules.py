@@ -22,11 +22,11 @@ from meshjit.core.ref import Ref
 from meshjit.core.region import Rule
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import Leaves, captured_first, leaves_of, trace_region
-from meshjit.numpy import creation
+from meshjit.numpy.creation import zeros_of
 from meshjit.numpy.promote import ops
 from meshjit.ops.control.custom import closed_over
 from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program
-from meshjit.trace.float0 import FLOAT0, float0_zeros, without_float0
+from meshjit.trace.float0 import FLOAT0, without_float0
 from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
 from meshjit.trace.names import function_name, parameter_names, wraps
 from meshjit.trace.outlived import array_of, is_usable, outlives
@@ -63,12 +63,7 @@ class SymbolicZero:
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     """The zero tangents of a tree of values: arrays of zeros of their shapes, or SymbolicZeros (`jax.custom_derivatives`)."""
-    return USERS.map(SymbolicZero.from_primal_value if symbolic_zeros else _zeros_of, val)
-
-
-def _zeros_of(value: Any) -> Any:
-    type = argument_of(value).type
-    return creation.zeros(type.shape, type.dtype) if is_inexact(type.dtype) else float0_zeros(type.shape)
+    return USERS.map(SymbolicZero.from_primal_value if symbolic_zeros else lambda x: zeros_of(argument_of(x)), val)
 
 
 class CustomFunction:

@@ -31,9 +31,10 @@ from meshjit.lax.device_collectives import as_varying
 from meshjit.lax.linear import Closed, closed
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.lax.written_back import with_slots, written_back
+from meshjit.numpy.creation import zeros_of
 from meshjit.numpy.promote import cast, ops
 from meshjit.trace import Argument, Tracer
-from meshjit.trace.float0 import float0_zeros, is_float0
+from meshjit.trace.float0 import is_float0
 from meshjit.trace.names import function_name, wraps
 from meshjit.trace.refs import resolved
 from meshjit.tree_views import tangents
@@ -193,12 +194,9 @@ class _Rules:
 
         def of_leaves(*values: Any) -> list[Any]:
             rest, marks = iter(values[count:]), iter(takes)
-            cts = [
-                (next(rest) if next(marks) else SymbolicZero(t) if self.symbolic else mnp.zeros(t.shape, t.dtype))
-                if is_inexact(t.dtype)
-                else float0_zeros(t.shape)
-                for t in self.call.out_types
-            ]
+            given = [next(rest) if is_inexact(t.dtype) and next(marks) else None for t in self.call.out_types]
+            pairs = zip(given, self.call.traced.out_arguments, strict=True)
+            cts = [self._zero(a.dual) if ct is None else ct for ct, a in pairs]
             arrays = iter(values[:count])
             own = tree.unflatten(structure, [next(arrays) if x is None else x for x in numbers])
             result = self.bwd(*self.static, own, tangents(self.call.out_tree, cts))
@@ -208,6 +206,10 @@ class _Rules:
         program, _ = traced_rule(of_leaves, self.call, [*residuals, *given], self.names[1], operands)
         self.call.require_arguments_only(program, flags, "custom_vjp")
         return program
+
+    def _zero(self, a: Argument) -> Any:
+        """A cotangent that is zero."""
+        return SymbolicZero(a.type) if self.symbolic and is_inexact(a.type.dtype) else zeros_of(a)
 
     def _cotangents(self, result: Any) -> list[Any]:
         """One per leaf of the arguments, of its type; None in the rule's result is zero."""
@@ -230,8 +232,10 @@ class _Rules:
 
     def _cotangent(self, x: Any, argument: Argument) -> Any:
         type = argument.type
-        if x is None or not has_tangent(type):
+        if not has_tangent(type):
             return mnp.zeros(type.shape, type.dtype)
+        if x is None:
+            return zeros_of(argument.dual)
         given = None if is_float0(x) else type_of_result(x, f"the cotangent of {argument.name}")
         if given is None or given.shape != type.shape or not is_inexact(given.dtype):
             shown = given or f"float0{list(x.shape)}"
@@ -241,7 +245,7 @@ class _Rules:
                 f"type {type}"
             )
         if isinstance(x, SymbolicZero):
-            return mnp.zeros(type.shape, type.dtype)
+            return zeros_of(argument.dual)
         return as_varying(cast(x, type.dtype, False), argument.varying)
 
 

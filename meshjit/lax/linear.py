@@ -17,6 +17,7 @@ from meshjit.lax.custom_rules import Function, custom_call, traced_rule
 from meshjit.lax.regions import apply, captured_first, leaves_of, trace_region
 from meshjit.numpy.promote import ops
 from meshjit.trace import Argument, Tracer, argument_of, bind_program
+from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.names import function_name
 from meshjit.transform.derivable import derivable
 from meshjit.transform.transpose import backward
@@ -74,7 +75,8 @@ def closed(fun: Function, *args: Any) -> Closed:
 def _argument(x: Any) -> Argument:
     if is_python_number(x) or isinstance(x, Tracer | np.ndarray | np.generic) or not hasattr(x, "dtype"):
         return argument_of(x, "an argument")
-    return Argument(TensorType(tuple(x.shape), np.dtype(x.dtype)), bool(getattr(x, "weak_type", False)))
+    type, weak = TensorType(tuple(x.shape), np.dtype(x.dtype)), bool(getattr(x, "weak_type", False))
+    return Argument(type, weak, sharding=sharding_in_type(x))
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
@@ -115,7 +117,8 @@ def linear_transpose(fun: Function, *primals: Any, reduce_axes: Any = ()) -> Fun
             f"but got {', '.join(map(str, dtypes[0]))} -> {', '.join(map(str, dtypes[1]))}."
         )
     linear = [i >= count for i in range(len(whole.program.inputs))]
-    program, weak = backward(whole.program, linear), [_argument(x).weak for x in tree.leaves(primals)]
+    types = [_argument(x) for x in tree.leaves(primals)]
+    program, weak, places = backward(whole.program, linear), [a.weak for a in types], [a.dual.sharding for a in types]
 
     @boundary
     def transposed(cotangent: Any) -> Any:
@@ -129,7 +132,7 @@ def linear_transpose(fun: Function, *primals: Any, reduce_axes: Any = ()) -> Fun
         values = [np.asarray(x, t.dtype) if is_python_number(x) else x for x, t in zip(flat, types, strict=True)]
         # a strong result of a weak argument was converted on the way, and its cotangent is on the way back
         all_weak = all(a.weak or not w for a, w in zip(given, whole.out_weak, strict=True))
-        results = bind_program(program, [*whole.captured, *values], [w and all_weak for w in weak], whole.mesh)
+        results = bind_program(program, [*whole.captured, *values], [w and all_weak for w in weak], whole.mesh, places)
         return tree.unflatten(whole.structure, results)
 
     return transposed

@@ -13,7 +13,7 @@ from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.api.putting import ShapeDtypeStruct, device_put
 from meshjit.config import config
 from meshjit.core.promotion import canonical, promote
-from meshjit.core.types import TensorType, is_float
+from meshjit.core.types import TensorType, is_float, is_inexact
 from meshjit.numpy import powers, ufuncs
 from meshjit.numpy.arguments import as_dtype, count_of, diagonal_number, shape_tuple
 from meshjit.numpy.elementwise import log10
@@ -39,7 +39,7 @@ from meshjit.runtime.array import Array
 from meshjit.runtime.exchange import from_dlpack
 from meshjit.runtime.placing import default_sharding, place as place_array
 from meshjit.runtime.resharding import filled
-from meshjit.trace import Tracer, active_trace, bind, line_of, user_source, vary, varying_of
+from meshjit.trace import Argument, Tracer, active_trace, bind, line_of, user_source, vary, varying_of
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import FLOAT0, float0_zeros, is_float0
 from meshjit.trace.meshes import is_without_devices
@@ -138,6 +138,13 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     if isinstance(dtype, np.dtype) and dtype == FLOAT0:
         return float0_zeros(shape_tuple(shape))
     return full(shape, np.asarray(0).astype(_dtype(dtype)), device=device)
+
+
+def zeros_of(a: Argument) -> Any:
+    """Zeros as a tangent of such a value: of its type, and where that says that it is; of integers, of dtype float0."""
+    if not is_inexact(a.type.dtype):
+        return float0_zeros(a.type.shape)
+    return vary(_filled(a.type.shape, np.zeros((), a.type.dtype), a.type.dtype, False, a.sharding), a.varying)
 
 
 @takes_out_sharding

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meshjit.core.explicit import Unclear, explicit_part, follow, likeness, pin_of, result_specs, typed
+from meshjit.core.explicit import Unclear, explicit_part, follow, likeness, pin_of, program_specs, result_specs, typed
 from meshjit.core.memories import Memories
 from meshjit.core.op import REGISTRY, Op
-from meshjit.core.program import Builder, Eqn, Source, Var
+from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.rules import rule_of
 from meshjit.core.varying import Axes
 from meshjit.errors import ShardingTypeError
@@ -188,6 +188,26 @@ def type_inlined(trace: Trace, first: int) -> None:
     mesh = governing(trace.mesh)
     if trace.specs is not None and mesh is not None and is_explicit(mesh):
         follow(trace.builder.eqns[first:], trace.specs, mesh)
+
+
+def brought(program: Program, operands: Sequence[Any], shardings: Sequence[NamedSharding | None], mesh: Any) -> Program:
+    """The Program with outputs that are where `shardings` say (None: anywhere): behind constraints where the placements of its
+    operands do not say so, as of zeros, which are made from nothing."""
+    known = next((s for s in shardings if s is not None), None)
+    mesh = None if known is None else governing(known.mesh if mesh is None else mesh)
+    if mesh is None or not is_explicit(mesh):
+        return program
+    given = zip(program.inputs, map(sharding_in_type, operands), strict=True)
+    found = program_specs(program, [explicit_part(s.spec if s is not None else None, v.rank, mesh) for v, s in given], mesh)
+    asked = [s if s is None else explicit_part(s.spec, v.rank, mesh) for v, s in zip(program.outputs, shardings, strict=True)]
+    if all(spec is None or spec == own for spec, own in zip(asked, found, strict=True)):
+        return program
+    with Builder(program.name) as builder:
+        values = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
+        return builder.build([
+            v if spec is None or spec == own else builder.emit(holding(spec), [v], {"spec": pin_of(spec, mesh)})[0]
+            for v, spec, own in zip(values, asked, found, strict=True)
+        ])
 
 
 def unclear_placement(

@@ -15,7 +15,7 @@ from meshjit.core.program import Program, Source
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
-from meshjit.core.varying import NOWHERE, Axes
+from meshjit.core.varying import NOWHERE, REDUCED, UNREDUCED, Axes, marked, with_mark
 from meshjit.trace.concrete import Copy, Value, concrete_info
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import without_float0
@@ -57,6 +57,13 @@ class Argument:
             spec = padded(sharding.spec, len(shape))
             sharding = sharding.with_spec(spec.update(partitions=(*spec[:dim], *spec[dim + 1 :])))
         return replace(self, type=self.type.with_shape((*shape[:dim], *shape[dim + 1 :])), sharding=sharding)
+
+    @property
+    def dual(self) -> Argument:
+        """The type of its cotangent: what is unreduced over an axis has one that is reduced, and the other way around."""
+        axes, sharding = self.varying, self.sharding
+        swapped = with_mark(axes, "") | marked(with_mark(axes, UNREDUCED), REDUCED) | marked(with_mark(axes, REDUCED), UNREDUCED)
+        return replace(self, varying=swapped, sharding=None if sharding is None else sharding.with_spec(sharding.spec.dual))
 
     @property
     def axes(self) -> tuple[tuple[AxisRef, ...], ...]:

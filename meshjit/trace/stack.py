@@ -17,12 +17,14 @@ from meshjit.core.stored import types_in_wider
 from meshjit.core.varying import Axes
 from meshjit.trace.concrete import Copy, Value, type_and_weak
 from meshjit.trace.evaluators import run_op, run_program
+from meshjit.trace.explicit import brought
 from meshjit.trace.outlived import array_of
 from meshjit.trace.refs import resolved
 from meshjit.trace.source import user_source
 from meshjit.trace.thread import active, traces
 from meshjit.trace.tracer import Tracer
 from meshjit.trace.tracing import Trace, located
+from sharding.named import NamedSharding
 
 
 def active_trace() -> Trace | None:
@@ -106,11 +108,18 @@ def bind(op: Op, *operands: Value, weak_type: bool | None = None, **params: Any)
 
 
 def bind_program(
-    program: Program, operands: Sequence[Value], weak: Sequence[bool] | None = None, mesh: Any = None
+    program: Program,
+    operands: Sequence[Value],
+    weak: Sequence[bool] | None = None,
+    mesh: Any = None,
+    shardings: Sequence[NamedSharding | None] | None = None,
 ) -> list[Value]:
     """Apply a whole Program: its equations are inlined into the active trace, or it runs at once.
 
-    `mesh`: whose axes its constraints name, if it has any."""
+    `mesh`: whose axes its constraints name, if it has any. `shardings`: where the types of its results have to say that they
+    are, None for one that its operands' placements decide."""
+    if shardings is not None:
+        program = brought(program, operands, shardings, mesh)
     flags = [False] * len(program.outputs) if weak is None else list(weak)
     trace = active_trace() or trace_for(operands)
     if trace is not None:

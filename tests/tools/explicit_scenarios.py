@@ -246,6 +246,29 @@ on(lambda x: jax.jacfwd(jnp.sin)(x), a((8,), 'X'))
 on(lambda x, b: jax.grad(lambda b: ((x + b) ** 2).sum())(b), a((8, 4), 'X', 'Y'), a((4,)))
 on(lambda x: jax.checkpoint(lambda p: noted(jnp.sin(p)))(x), a((8, 4), 'X', 'Y'))
 on(lambda x: jax.grad(jax.checkpoint(lambda p: jnp.sin(p).sum()))(x), a((8, 4), 'X', 'Y'))
+# derivatives that are zero
+on(lambda x, y: jax.grad(lambda x, y: (x ** 2).sum(), (0, 1))(x, y)[1], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x: jax.value_and_grad(lambda x: jnp.sign(x).sum())(x)[1], a((8, 4), 'X', 'Y'))
+on(lambda x: jax.grad(lambda x: jnp.argmax(x).astype(jnp.float32))(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.grad(lambda x: (x > 0).sum().astype(jnp.float32))(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.grad(lambda x: jnp.floor(x).sum())(reshard(x, P(reduced={'X'}))), a((8, 4), 'X', 'Y'))
+on(lambda x, y: jax.vjp(lambda x, y: x * 2, x, y)[1](x)[1], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x: jax.jvp(jnp.floor, (x,), (x,))[1], a((8, 4), 'X', 'Y'))
+on(lambda x, y: jax.jvp(lambda x: (x, y), (x,), (x,))[1][1], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x, y: jax.linearize(lambda x: (x, y), x)[1](x)[1], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x, y: jax.linear_transpose(lambda x, y: x * 2, x, y)(x)[1], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x: jax.jacrev(jnp.sign)(x), a((8,), 'X'))
+on(lambda x: jax.jacfwd(jnp.sign)(x), a((8,), 'X'))
+on(lambda x, y: jax.grad(lambda x, y: ruled(x, y)[0].sum(), (0, 1))(x, y)[0], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x, y: jax.grad(lambda x, y: ruled(x, y)[1].sum(), (0, 1))(x, y)[1], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x, y: jax.jvp(lambda x: pushed(x, y), (x,), (x,))[1][1], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x, y: jax.grad(lambda x, y: jax.lax.scan(lambda c, x: (c * 2, None), y, x)[0].sum())(x, y), a((2, 8, 4), None, 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x, y: jax.grad(lambda x, y: jax.lax.cond(x.sum() > 0, lambda x, y: x, lambda x, y: x * 0, x, y).sum(), 1)(x, y), a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x: jax.jvp(lambda x: jax.lax.cond(x.sum() > 0, jnp.sin, lambda x: jnp.zeros_like(x), x), (x,), (x,))[1], a((8, 4), 'X', 'Y'))
+on(lambda x, y: jax.grad(lambda x, y: jax.checkpoint(lambda x, y: x * 2)(x, y).sum(), 1)(x, y), a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x, y: jax.grad(lambda x, y: jax.jit(lambda x, y: x * 2)(x, y).sum(), 1)(x, y), a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x, y: jax.grad(lambda x, y: mapped(lambda x, y: x * 2, (P('X', 'Y'), P('Y')), P('X', 'Y'))(x, y).sum(), 1)(x, y), a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
+on(lambda x: jax.lax.scan(lambda c, _: (jax.grad(lambda p: jnp.floor(p).sum())(c), None), x, None, length=2)[0], a((8, 4), 'X', 'Y'))
 # batches
 on(lambda x: jax.vmap(lambda p: noted(p) * 2)(x), a((8, 4), 'X', 'Y'))
 on(lambda x: jax.vmap(lambda p: p.sum())(x), a((8, 4), 'X', 'Y'))
@@ -451,6 +474,18 @@ def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, 
     def mapped(f: Any, in_specs: Any, out_specs: Any, **options: Any) -> Any:
         return jax.shard_map(f, in_specs=in_specs, out_specs=out_specs, **options)
 
+    @jax.custom_vjp
+    def ruled(x: Any, y: Any) -> Any:
+        return x * 2, y * 2
+
+    ruled.defvjp(lambda x, y: (ruled(x, y), None), lambda _, cts: (noted(cts[0]), noted(cts[1])))
+
+    @jax.custom_jvp
+    def pushed(x: Any, y: Any) -> Any:
+        return x * 2, y * 2
+
+    pushed.defjvp(lambda primals, tangents: (pushed(*primals), tuple(map(noted, tangents))))
+
     def current() -> Any:
         return placement.get_mesh() if not placement.get_mesh().empty else mesh
 
@@ -473,7 +508,7 @@ def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, 
 
     return {
         "jax": jax, "jnp": jnp, "np": np, "P": placement.PartitionSpec, "NamedSharding": placement.NamedSharding, "mesh": mesh,
-        "automesh": automesh, "a": lambda *s: made(mesh, *s), "part": part, "mapped": mapped, "auto": lambda *s: made(automesh, *s), "one": lambda *s: made(ones, *s),
+        "automesh": automesh, "a": lambda *s: made(mesh, *s), "part": part, "mapped": mapped, "ruled": ruled, "pushed": pushed, "auto": lambda *s: made(automesh, *s), "one": lambda *s: made(ones, *s),
         "i": indices, "noted": noted, "on": on, "jitted": jitted, "within": within, "reshard": placement.reshard,
         "auto_axes": getattr(placement, "auto_axes", None), "explicit_axes": getattr(placement, "explicit_axes", None),
         "spec": lambda x: spec_text(x.sharding.spec), "wsc": jax.lax.with_sharding_constraint,
