@@ -13,11 +13,12 @@ from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.autodiff.vmappable import RULES, OwnResult, check_arrays, has_own, of_parts
+from meshjit.core.promotion import is_python_number
 from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
 from meshjit.numpy.promote import normal_axis
 from meshjit.trace import Argument, Traced, argument_of, line_of, user_source
-from meshjit.trace.float0 import float0_zeros, is_float0, with_float0_shapes
+from meshjit.trace.float0 import float0_zeros, is_float0, with_float0_shapes, without_float0
 from meshjit.trace.members import member_axis
 from meshjit.trace.names import function_name, wraps
 from meshjit.trace.refs import borrowed, check_distinct, content_of, is_slot, lend, refs_in, store_outputs, type_of_ref
@@ -97,8 +98,10 @@ def vmap(
                 result = fun(*full, **named)
             if RULES:
                 check_arrays(result)
+            untyped[:] = map(_is_untyped, tree.leaves(without_float0(result)))
             return result
 
+        untyped: list[bool] = []
         names_by_id = dict(zip(map(id, leaves), names, strict=True))
         unknown, flat = [None] * len(members), tree.structure(((0,) * len(members), {}))
         traced = trace_flat(of_members, members, unknown, flat, function_name(fun), names_by_id)
@@ -107,8 +110,11 @@ def vmap(
         _check_own_refs(traced)
         places = [*dims, *[None] * len(traced.captured)]
         names = tree.names_in(traced.out_tree, "out_axes")
-        program = batch(traced.program, places, size, _result_dims(out_axes, traced), spmd_axis_name or spread or None, names)
-        results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
+        out_dims = _result_dims(out_axes, traced)
+        program = batch(traced.program, places, size, out_dims, spmd_axis_name or spread or None, names)
+        outs = zip(traced.out_arguments, out_dims, untyped, strict=True)
+        types = [None if d is None or anywhere else a.with_dim(d, size, spread) for a, d, anywhere in outs]
+        results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh, types)
         return tree.unflatten(with_float0_shapes(traced.out_tree, lambda shape: (size, *shape)), results)
 
     def _of_contents(refs: dict[int, tuple[Ref, int]]) -> Function:
@@ -130,6 +136,11 @@ def vmap(
         return call
 
     return mapped
+
+
+def _is_untyped(x: Any) -> bool:
+    """Whether a result is of no mesh: its copies are not spread over one either."""
+    return isinstance(x, np.ndarray | np.generic) or is_python_number(x)
 
 
 def _mapped_refs(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[Ref, int]]:

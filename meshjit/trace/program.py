@@ -58,6 +58,16 @@ class Argument:
             sharding = sharding.with_spec(spec.update(partitions=(*spec[:dim], *spec[dim + 1 :])))
         return replace(self, type=self.type.with_shape((*shape[:dim], *shape[dim + 1 :])), sharding=sharding)
 
+    def with_dim(self, dim: int, extent: int, axes: tuple[AxisRef, ...]) -> Argument:
+        """Many of it along a new dim, which these axes shard; without a placement where they shard it already."""
+        shape, sharding = self.type.shape, self.sharding
+        if sharding is not None:
+            entries = padded(sharding.spec, len(shape)).partitions
+            used = {axis for entry in entries for axis in entry_axes(entry)}
+            spec = sharding.spec.update(partitions=(*entries[:dim], axes or None, *entries[dim:]))
+            sharding = None if used.intersection(axes) else sharding.with_spec(spec)
+        return replace(self, type=self.type.with_shape((*shape[:dim], extent, *shape[dim:])), sharding=sharding)
+
     @property
     def dual(self) -> Argument:
         """The type of its cotangent: what is unreduced over an axis has one that is reduced, and the other way around."""
