@@ -142,6 +142,16 @@ def test_any_extent_may_be_sharded(shape: tuple[int, int], dtype: Any) -> None:
             np.testing.assert_array_equal(g(x), f(np.asarray(x)) if f(np.asarray(x)) is not None else None)
 
 
+@pytest.mark.parametrize("run", [mj.jit, lambda f: f])
+def test_dims_of_one_beside_those_of_an_empty_array(run: Any) -> None:
+    with mj.set_mesh(MESH):
+        empty = placed((0, 4), None, "Y")
+        wide = run(lambda x: x[:, None, :, None])(empty)
+        assert wide.shape == (0, 1, 4, 1) and wide.sharding.spec == P(None, None, "Y", None)
+        assert run(lambda x: x[None])(empty).sharding.spec == P(None, None, "Y")
+        assert run(lambda x: x[0, :, 0])(run(lambda x: x[None, :, None])(placed((8, 0), "X"))).sharding.spec == P("X", None)
+
+
 def test_gradients_are_placed_as_their_arguments() -> None:
     x, w, b = placed((8, 4), "X"), placed((4, 6), None, "Y"), placed((6,), "Y")
 

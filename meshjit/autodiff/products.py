@@ -27,7 +27,7 @@ from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Program
 from meshjit.core.types import is_inexact
-from meshjit.numpy.creation import zeros_of
+from meshjit.numpy.filling import zeros_of
 from meshjit.trace import Argument, argument_of
 from meshjit.trace.float0 import is_float0
 from meshjit.trace.values import Known

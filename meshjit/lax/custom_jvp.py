@@ -20,7 +20,7 @@ from meshjit.lax.custom_rules import (
     traced_rule,
 )
 from meshjit.lax.regions import apply, kind_of_result
-from meshjit.numpy.creation import zeros_of
+from meshjit.numpy.filling import zeros_of
 from meshjit.numpy.promote import ops
 from meshjit.trace import argument_of
 from meshjit.trace.float0 import FLOAT0, is_float0

@@ -22,7 +22,7 @@ from meshjit.core.ref import Ref
 from meshjit.core.region import Rule
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import Leaves, captured_first, leaves_of, trace_region
-from meshjit.numpy.creation import zeros_of
+from meshjit.numpy.filling import zeros_of
 from meshjit.numpy.promote import ops
 from meshjit.ops.control.custom import closed_over
 from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program

@@ -31,7 +31,7 @@ from meshjit.lax.device_collectives import as_varying
 from meshjit.lax.linear import Closed, closed
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.lax.written_back import with_slots, written_back
-from meshjit.numpy.creation import zeros_of
+from meshjit.numpy.filling import zeros_of
 from meshjit.numpy.promote import cast, ops
 from meshjit.trace import Argument, Tracer
 from meshjit.trace.float0 import is_float0

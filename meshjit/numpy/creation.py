@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
-from meshjit.api.putting import ShapeDtypeStruct, device_put
 from meshjit.config import config
 from meshjit.core.promotion import canonical, promote
-from meshjit.core.types import TensorType, is_float, is_inexact
+from meshjit.core.types import is_float
 from meshjit.numpy import powers, ufuncs
-from meshjit.numpy.arguments import as_dtype, count_of, diagonal_number, shape_tuple
+from meshjit.numpy.arguments import count_of, diagonal_number, shape_tuple
 from meshjit.numpy.elementwise import log10
+from meshjit.numpy.filling import dtype_or_default, filled_with, full_like, placed
 from meshjit.numpy.places import counted, place_dtype
 from meshjit.numpy.promote import (
     asarray,
@@ -37,27 +37,8 @@ from meshjit.numpy.promote import (
 from meshjit.numpy.shaping import moveaxis, stack, swapaxes
 from meshjit.runtime.array import Array
 from meshjit.runtime.exchange import from_dlpack
-from meshjit.runtime.placing import default_sharding, place as place_array
-from meshjit.runtime.resharding import filled
-from meshjit.trace import Argument, Tracer, active_trace, bind, line_of, user_source, vary, varying_of
-from meshjit.trace.explicit import sharding_in_type
+from meshjit.trace import Tracer, bind, line_of, user_source
 from meshjit.trace.float0 import FLOAT0, float0_zeros, is_float0
-from meshjit.trace.meshes import is_without_devices
-from meshjit.trace.shaped import axes_of
-from sharding.mesh import AbstractMesh, Mesh, named_mesh
-from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
-from sharding.spec import PartitionSpec, check_spec
-
-
-def _dtype(dtype: Any, default: Any = np.float32) -> np.dtype[Any]:
-    if dtype is None:
-        return canonical(np.dtype(np.float64), config.enable_x64) if default is np.float32 else np.dtype(default)
-    return canonical(as_dtype(dtype), config.enable_x64)
-
-
-def placed(x: Any, device: Any) -> Any:
-    """An array on a device or under a sharding, or as it is if none is given; inside jit a constraint."""
-    return x if device is None else device_put(x, device)
 
 
 def check_order(name: str, order: Any) -> None:
@@ -105,95 +86,25 @@ def asarray_(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """`numpy.full`; without a dtype that of fill_value, weak if it is a Python number. `device`: a device or a sharding."""
     operand, type, weak = value(fill_value, dtype=dtype)
-    return _filled(shape_tuple(shape), operand, _dtype(dtype, type.dtype), weak and dtype is None, device)
-
-
-def _filled(shape: tuple[int, ...], fill_value: Any, dtype: np.dtype[Any], weak: bool, place: Any) -> Any:
-    """Each device of `place` makes its own part; None: where the value is."""
-    operand = exactly(fill_value, dtype, weak)
-    own_shape = shape_of(operand)
-    if len(own_shape) > len(shape) or any(n not in (1, extent) for n, extent in zip(own_shape[::-1], shape[::-1], strict=False)):
-        raise ValueError(f"full: a value of shape {own_shape} cannot be broadcast to {shape}\n  at {line_of(user_source())}")
-    if place is not None and active_trace() is None and not isinstance(operand, Tracer):
-        return filled(_array_of(operand, weak), shape, _sharding(place, shape))
-    if own_shape == shape:
-        return placed(bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand, place)
-    dims = tuple(range(len(shape) - len(own_shape), len(shape)))
-    return placed(bind(ops("broadcast_in_dim"), operand, shape=shape, dimensions=dims, weak_type=weak), place)
-
-
-def _array_of(operand: Any, weak: bool) -> Array:
-    return operand if isinstance(operand, Array) else place_array(operand, default_sharding(), committed=False, weak=weak)
-
-
-def _sharding(place: Any, shape: tuple[int, ...]) -> Sharding:
-    """A sharding that fits the shape; of a device that device's."""
-    if isinstance(place, NamedSharding):
-        check_spec(place.spec, shape, place.mesh, "the array")
-    return place if isinstance(place, Sharding) else SingleDeviceSharding(place)
+    return filled_with(shape_tuple(shape), operand, dtype_or_default(dtype, type.dtype), weak and dtype is None, device)
 
 
 @takes_out_sharding
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     if isinstance(dtype, np.dtype) and dtype == FLOAT0:
         return float0_zeros(shape_tuple(shape))
-    return full(shape, np.asarray(0).astype(_dtype(dtype)), device=device)
-
-
-def zeros_of(a: Argument) -> Any:
-    """Zeros as a tangent of such a value: of its type, and where that says that it is; of integers, of dtype float0."""
-    if not is_inexact(a.type.dtype):
-        return float0_zeros(a.type.shape)
-    return vary(_filled(a.type.shape, np.zeros((), a.type.dtype), a.type.dtype, False, a.sharding), a.varying)
+    return full(shape, np.asarray(0).astype(dtype_or_default(dtype)), device=device)
 
 
 @takes_out_sharding
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
-    return full(shape, np.ones((), _dtype(dtype)), device=device)
+    return full(shape, np.ones((), dtype_or_default(dtype)), device=device)
 
 
 @takes_out_sharding
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Zeros: there is no uninitialised memory to show."""
     return zeros(shape, dtype, device=device)
-
-
-@takes_out_sharding
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
-    """`numpy.full_like`; weak if x is and no dtype is given. x is an array, or a ShapeDtypeStruct.
-
-    `device`: a device or a sharding. Without one it lies where x was put, unless x is sharded and has another shape."""
-    type, weak = _kind(a)
-    extents = type.shape if shape is None else shape_tuple(shape)
-    place = _place_of(a, type.shape, extents) if device is None else device
-    axes = axes_of(a.manual_axis_type) if isinstance(a, ShapeDtypeStruct) else varying_of(a)
-    weak = weak and dtype is None and not shape_of(fill_value)
-    return vary(_filled(extents, fill_value, _dtype(dtype, type.dtype), weak, place), axes)
-
-
-def _kind(x: Any) -> tuple[TensorType, bool]:
-    """Type and weakness of an array, or of what says its shape and dtype alone."""
-    if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "__array__"):
-        return TensorType(tuple(x.shape), canonical(np.dtype(x.dtype), config.enable_x64)), getattr(x, "weak_type", False)
-    _, type, weak = value(x)
-    return type, weak
-
-
-def _place_of(x: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Sharding | None:
-    """Where somebody put x, if an array of the wanted shape can lie there; inside of a trace only where its type says so."""
-    if isinstance(x, Tracer):
-        return sharding_in_type(x) if shape == target else None
-    sharding = getattr(x, "sharding", None)
-    if active_trace() is not None or not isinstance(sharding, Sharding) or not getattr(x, "committed", True):
-        return None
-    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
-        here = named_mesh()
-        if not isinstance(here, Mesh) or not is_without_devices(sharding.mesh, here):
-            return None
-        sharding = NamedSharding(here, sharding.spec)
-    if shape == target or not isinstance(sharding, NamedSharding):
-        return sharding
-    return sharding.with_spec(PartitionSpec()) if sharding.is_fully_replicated else None
 
 
 @takes_out_sharding
@@ -215,7 +126,8 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 
 def iota(dtype: Any, shape: Any, dimension: int) -> Any:
     """Along `dimension` 0, 1, 2, …; constant along the others."""
-    return bind(ops("iota"), dtype=_dtype(dtype), shape=shape_tuple(shape), dimension=operator.index(dimension))
+    dtype, shape = dtype_or_default(dtype), shape_tuple(shape)
+    return bind(ops("iota"), dtype=dtype, shape=shape, dimension=operator.index(dimension))
 
 
 @takes_out_sharding
@@ -235,7 +147,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
         if not isinstance(x, int | float | np.generic) and np.ndim(np.asarray(x)):
             raise TypeError(f"arange: {name} must be a scalar, got shape {np.shape(x)}")
     start, stop, step = (x if isinstance(x, int | float) else np.asarray(x)[()] for x in numbers)
-    dtype = natural if dtype is None else _dtype(dtype)
+    dtype = natural if dtype is None else dtype_or_default(dtype)
     integers = all(isinstance(x, int) for x in (start, stop, step))
     if any(np.iscomplexobj(x) for x in (start, stop, step)):
         raise ValueError(
@@ -258,7 +170,7 @@ def linspace(
     device: Any = None,
 ) -> Any:  # fmt: skip
     """`numpy.linspace` of scalars or arrays. The last value is `stop` itself, not a sum that is rounded."""
-    dtype = float_of(dtype_of(promoted(start, stop)[0][0])) if dtype is None else _dtype(dtype)
+    dtype = float_of(dtype_of(promoted(start, stop)[0][0])) if dtype is None else dtype_or_default(dtype)
     wide = float_of(dtype)
     start, stop = cast(start, wide), cast(stop, wide)
     num = count_of(num, "linspace: num")
@@ -284,7 +196,7 @@ def logspace(
 ) -> Any:
     """`numpy.logspace`: base ** linspace(start, stop)."""
     (start, stop), _ = promoted(*_no_coarser_than(dtype, start, stop), inexact=True)
-    kind = dtype_of(start) if dtype is None else _dtype(dtype)
+    kind = dtype_of(start) if dtype is None else dtype_or_default(dtype)
     return cast(powers.power(base, linspace(start, stop, num, endpoint, axis=axis)), kind)
 
 
@@ -292,14 +204,14 @@ def _no_coarser_than(dtype: Any, *xs: Any) -> tuple[Any, ...]:
     """Numbers in a dtype in which a result of `dtype` loses nothing; as they are without one."""
     if dtype is None:
         return xs
-    kind = float_of(_dtype(dtype))
+    kind = float_of(dtype_or_default(dtype))
     return tuple(cast(x, promote([(float_of(dtype_of(x)), False), (kind, False)])[0]) for x in xs)
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """Ones on the k-th diagonal."""
     shape = (count_of(N, "eye: rows"), count_of(N if M is None else M, "eye: columns"))
-    return placed(cast(bind(ops("compare"), *_diagonals(shape, k), direction="EQ"), _dtype(dtype)), device)
+    return placed(cast(bind(ops("compare"), *_diagonals(shape, k), direction="EQ"), dtype_or_default(dtype)), device)
 
 
 def identity(n: int, dtype: Any = None) -> Any:
@@ -367,7 +279,7 @@ def meshgrid(*xs: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """`numpy.geomspace`: from start to stop by one factor. Both have one sign, or either is complex."""
     (start, stop), _ = promoted(*_no_coarser_than(dtype, start, stop), inexact=True)
-    dtype = dtype_of(start) if dtype is None else _dtype(dtype)
+    dtype = dtype_of(start) if dtype is None else dtype_or_default(dtype)
     sign = ufuncs.sign(start)
     first, last = (log10(ufuncs.true_divide(x, sign)) for x in (start, stop))
     sizes = powers.power(10.0, linspace(first, last, num, endpoint))
@@ -387,17 +299,17 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     shape = shape_tuple(dimensions)
     if sparse:
         return tuple(
-            iota(_dtype(dtype), tuple(n if i == d else 1 for i, n in enumerate(shape)), d) for d in range(len(shape))
+            iota(dtype_or_default(dtype), tuple(n if i == d else 1 for i, n in enumerate(shape)), d) for d in range(len(shape))
         )
     if not shape:
         return zeros((0,), dtype)
-    return stack([iota(_dtype(dtype), shape, d) for d in range(len(shape))])
+    return stack([iota(dtype_or_default(dtype), shape, d) for d in range(len(shape))])
 
 
 def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
     """function(positions along dim 0, positions along dim 1, …), evaluated on whole arrays."""
     shape = shape_tuple(shape)
-    return function(*(iota(_dtype(dtype), shape, d) for d in range(len(shape))), **kwargs)
+    return function(*(iota(dtype_or_default(dtype), shape, d) for d in range(len(shape))), **kwargs)
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:

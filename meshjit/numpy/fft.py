@@ -18,7 +18,8 @@ from meshjit.core.types import is_float, kind_of
 from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import shape_tuple
-from meshjit.numpy.creation import iota, placed
+from meshjit.numpy.creation import iota
+from meshjit.numpy.filling import placed
 from meshjit.numpy.places import counted, place_dtype
 from meshjit.numpy.promote import asarray, cast, concrete, dtype_of, float_of, lifted, normal_axis, ops, promoted, shape_of
 from meshjit.numpy.rearranging import roll

@@ -8,7 +8,7 @@ import numpy as np
 
 from meshjit.numpy import powers, reductions, ufuncs
 from meshjit.numpy.promote import cast, dtype_of, normal_axes, promoted, shape_of
-from meshjit.numpy.shaping import expand_dims, moveaxis, ravel, reshape
+from meshjit.numpy.shaping import expand_dims, moveaxis, reshape
 from meshjit.numpy.singular import svdvals
 from meshjit.trace import line_of, user_source
 
@@ -22,8 +22,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if axis is None and (ord is None or rank > 2):
         if ord is not None:
             raise ValueError(_number_of_axes(rank))
-        result = _euclidean(ravel(x), (0,), False)
-        return reshape(result, (1,) * rank) if keepdims else result
+        return _euclidean(x, tuple(range(rank)), keepdims)
     axes = normal_axes(tuple(range(rank)) if axis is None else axis, rank)
     if len(axes) == 1:
         return _vectors(x, 2 if ord is None else ord, axes, keepdims)

@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.types import is_inexact, kind_of
+from meshjit.numpy.filling import full_like
 from meshjit.numpy.promote import (
     apply,
     asarray,
@@ -16,7 +17,6 @@ from meshjit.numpy.promote import (
     broadcast_to,
     cast,
     dtype_of,
-    exactly,
     lifted,
     ops,
     promoted,
@@ -323,7 +323,7 @@ def imag(x: Any) -> Any:
     x, type, weak = value(x)
     if type.dtype.kind == "c":
         return bind(ops("imag"), x, weak_type=weak)
-    return lifted(exactly(broadcast_to(np.zeros((), type.dtype), type.shape), type.dtype, weak))
+    return full_like(x, 0)
 
 
 def conjugate(x: Any) -> Any:

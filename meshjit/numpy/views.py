@@ -9,7 +9,8 @@ from typing import Any
 
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy import elementwise, promote, rearranging, shaping, ufuncs
-from meshjit.numpy.creation import check_order, placed
+from meshjit.numpy.creation import check_order
+from meshjit.numpy.filling import placed
 from meshjit.numpy.promote import cast, described, fresh, lifted, normal_axes, shape_of
 
 

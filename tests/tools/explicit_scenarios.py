@@ -246,6 +246,13 @@ on(lambda x: jax.jacfwd(jnp.sin)(x), a((8,), 'X'))
 on(lambda x, b: jax.grad(lambda b: ((x + b) ** 2).sum())(b), a((8, 4), 'X', 'Y'), a((4,)))
 on(lambda x: jax.checkpoint(lambda p: noted(jnp.sin(p)))(x), a((8, 4), 'X', 'Y'))
 on(lambda x: jax.grad(jax.checkpoint(lambda p: jnp.sin(p).sum()))(x), a((8, 4), 'X', 'Y'))
+# functions of one array
+on(lambda x: jnp.linalg.norm(x), a((8, 4), None, 'Y'))
+on(lambda x: jnp.linalg.norm(x, keepdims=True), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.imag(x), a((8, 4), 'X', 'Y'))
+on(lambda x: x.imag, a((8, 4), None, 'Y'))
+on(lambda x: jnp.isreal(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.iscomplex(x), a((8, 4), 'X', 'Y'))
 # derivatives that are zero
 on(lambda x, y: jax.grad(lambda x, y: (x ** 2).sum(), (0, 1))(x, y)[1], a((8, 4), 'X', 'Y'), a((8, 4), 'Y'))
 on(lambda x: jax.value_and_grad(lambda x: jnp.sign(x).sum())(x)[1], a((8, 4), 'X', 'Y'))

@@ -121,14 +121,29 @@ def reshape_rule(in_shape: Shape, out_shape: Shape) -> FactorRule:
     return _empty_rule(in_shape, out_shape) if 0 in in_shape else _Split(in_shape, out_shape).run()
 
 
+def _equal_dims(left: Shape, right: Shape) -> list[tuple[int, int]]:
+    """Pairs of equal dims from the front on, as far as they go; dims of 1 that only one side has are left out."""
+    pairs: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if left[i] == right[j]:
+            pairs.append((i, j))
+        elif 1 not in (left[i], right[j]):
+            break
+        i, j = i + (left[i] == right[j] or left[i] == 1), j + (left[i] == right[j] or left[i] != 1)
+    return pairs
+
+
 def _empty_rule(in_shape: Shape, out_shape: Shape) -> FactorRule:
-    """Without elements any split is right: equal leading dims stay together, the rest is never sharded."""
+    """Without elements any split is right: dims that are equal from either end stay together, the rest is never sharded."""
     names = factor_names(len(in_shape) + len(out_shape))
-    pairs = zip(in_shape, out_shape, strict=False)
-    equal = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(in_shape), len(out_shape)))
+    ends = [(len(in_shape) - 1 - i, len(out_shape) - 1 - j) for i, j in _equal_dims(in_shape[::-1], out_shape[::-1])]
+    front = _equal_dims(in_shape, out_shape)
+    last = front[-1] if front else (-1, -1)
+    same = {j: i for i, j in (*front, *((i, j) for i, j in ends if i > last[0] and j > last[1]))}
     operand = names[: len(in_shape)]
-    result = (*names[:equal], *names[len(in_shape) : len(in_shape) + len(out_shape) - equal])
-    kinds = dict.fromkeys((*operand[equal:], *result[equal:]), "replicate")
+    result = tuple([operand[same[j]] if j in same else names[len(in_shape) + j] for j in range(len(out_shape))])
+    kinds = dict.fromkeys({*operand}.symmetric_difference(result), "replicate")
     rule = FactorRule((tuple((n,) for n in operand),), (tuple((n,) for n in result),), kinds)
     return rule.with_sizes([in_shape], [out_shape])
 
