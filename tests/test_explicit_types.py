@@ -196,6 +196,19 @@ def test_out_sharding_is_planned_with_the_function() -> None:
     np.testing.assert_allclose(result, np.asarray(x) @ np.asarray(y))
 
 
+def test_the_type_of_an_array_on_another_mesh_is_that_on_its_own() -> None:
+    other = mj.make_mesh((2, 4), ("A", "B"), axis_types=AxisType.Explicit)
+    automatic = mj.make_mesh((2, 4), ("A", "B"), axis_types=AxisType.Auto)
+    x, mixed, y = placed((8, 4), "X", "Y"), placed((8, 4), "X", "Y", mesh=MIXED), placed((8, 4), "A", mesh=automatic)
+    for context in (other, automatic):
+        with mj.set_mesh(context):
+            assert str(mj.typeof(x)) == "float32[8@X,4@Y]" and mj.typeof(x).sharding.mesh == MESH.abstract_mesh
+            assert str(mj.typeof(mixed)) == "float32[8@X,4]" and str(x.aval) == "float32[8@X,4@Y]"
+    with mj.set_mesh(MESH):
+        assert mj.typeof(y).sharding == NamedSharding(automatic.abstract_mesh, P(None, None))
+        assert mj.typeof(mnp.ones((8, 4))).sharding.mesh == MESH.abstract_mesh
+
+
 def test_functions_around_which_axes_change() -> None:
     with mj.set_mesh(MESH):
         with pytest.raises(TypeError, match="auto_axes: where the results are is not said"):

@@ -92,12 +92,26 @@ def sharding_in_type(value: Any) -> NamedSharding | None:
 
 def visible_sharding(value: Any, rank: int) -> NamedSharding:
     """What `typeof(value).sharding` is: on an AbstractMesh, with an entry per dim."""
+    elsewhere = _on_another_mesh(value, rank)
+    if elsewhere is not None:
+        return elsewhere
     sharding = sharding_in_type(value)
     if sharding is not None:
         mesh = governing(sharding.mesh)
         assert isinstance(mesh, Mesh | AbstractMesh)
         return sharding_on(mesh.abstract_mesh, sharding.spec)
     return nowhere(rank)
+
+
+def _on_another_mesh(value: Any, rank: int) -> NamedSharding | None:
+    """The same of an array that was put on a mesh with other axes than the context's: what it is on its own."""
+    here, own = named_mesh(), None if isinstance(value, Tracer) else getattr(value, "sharding", None)
+    if here is None or not isinstance(own, NamedSharding) or not getattr(value, "committed", False):
+        return None
+    mesh = own.mesh
+    if mesh.shape_tuple == here.shape_tuple or not isinstance(mesh, Mesh | AbstractMesh):
+        return None
+    return sharding_on(mesh.abstract_mesh, explicit_part(own.spec, rank, mesh))
 
 
 def without_devices(sharding: NamedSharding | None) -> NamedSharding | None:
