@@ -96,7 +96,7 @@ def test_loops_and_branches_keep_placements() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "got"),
-    [(P(None, "Y"), P("X", "Y")), (P(), P("X", None)), (P("X", "Y"), P("X", "Y")), (P(P.UNCONSTRAINED, "Y"), P("X", "Y"))],
+    [(P(None, "Y"), P("X", "Y")), (P(), P("X", None)), (P("Y"), P(("X", "Y"))), (P("X", "Y"), P("X", "Y")), (P(P.UNCONSTRAINED, "Y"), P("X", "Y"))],
 )
 def test_a_constraint_over_automatic_axes_keeps_the_explicit_ones(asked: P, got: P) -> None:
     x = placed((8, 4), "X", mesh=MIXED)

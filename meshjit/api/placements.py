@@ -20,7 +20,8 @@ from meshjit.api.shardings import (
     spec_for,
     spec_of,
 )
-from meshjit.core.explicit import pin_of
+from meshjit.core.explicit import explicit_part, pin_of
+from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
@@ -29,7 +30,7 @@ from meshjit.trace import Traced as TracedProgram, line_of, user_source
 from meshjit.trace.meshes import require_axes
 from meshjit.trees import WORDS as tree
 from sharding.named import NamedSharding, Sharding, is_auto
-from sharding.spec import PartitionSpec, ShardingError, placement_of
+from sharding.spec import PartitionSpec, ShardingError, entry_axes, padded, placement_of
 
 SHOWN: Final = 8  # names in a message
 
@@ -92,7 +93,18 @@ class _Finder:
         if spec is not None:
             return spec
         sharding = self.traced.shardings[i] if self.traced.shardings else None
-        return None if sharding is None or sharding.mesh.axis_names != mesh.axis_names else pin_of(sharding.spec, sharding.mesh)
+        if sharding is None or sharding.mesh.axis_names != mesh.axis_names:
+            return None
+        pin, constraint = pin_of(sharding.spec, sharding.mesh), self._constraints.get(self.traced.program.outputs[i])
+        if constraint is None or explicit_part(constraint, len(pin), sharding.mesh) != sharding.spec:
+            return pin
+        further = zip(pin, padded(constraint, len(pin)), strict=True)  # of automatic axes, which the type does not name
+        return pin.update(partitions=[asked if entry_axes(own) else own for own, asked in further])
+
+    @functools.cached_property
+    def _constraints(self) -> dict[Var, PartitionSpec]:
+        """What constraints say of the values that they give."""
+        return {v: e.op.seed(e.params) for e in self.traced.program.eqns if e.op.seed is not None for v in e.outputs}
 
     def _input(self, i: int, mesh: Any) -> PartitionSpec | None:
         key = self.keys[i]
