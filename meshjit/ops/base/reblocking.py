@@ -143,7 +143,7 @@ def _empty_rule(in_shape: Shape, out_shape: Shape) -> FactorRule:
     same = {j: i for i, j in (*front, *((i, j) for i, j in ends if i > last[0] and j > last[1]))}
     operand = names[: len(in_shape)]
     result = tuple([operand[same[j]] if j in same else names[len(in_shape) + j] for j in range(len(out_shape))])
-    kinds = dict.fromkeys({*operand}.symmetric_difference(result), "replicate")
+    kinds = dict.fromkeys([n for n in (*operand, *result) if (n in operand) != (n in result)], "replicate")
     rule = FactorRule((tuple((n,) for n in operand),), (tuple((n,) for n in result),), kinds)
     return rule.with_sizes([in_shape], [out_shape])
 
