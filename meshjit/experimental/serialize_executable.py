@@ -25,7 +25,7 @@ from meshjit.export.blob import read_spec, write_spec
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.serialized import from_bytes
+from meshjit.runtime.serialized import from_bytes, parted
 from meshjit.trace.float0 import without_float0
 from meshjit.tree_views import key_types
 from meshjit.trees import WORDS as tree
@@ -68,12 +68,8 @@ def deserialize_and_load(
 
     backend: whose devices, by name or a client; execution_devices: among which. ValueError for devices, versions and bytes that
     do not fit. XLA runs what it reads: load only what you trust."""
-    line, _, payload = serialized.partition(b"\n")
-    try:
-        head = json.loads(line)
-    except ValueError:
-        head = None
-    if not isinstance(head, dict) or head.get("serialize_executable") != FORMAT:
+    head, payload = parted(serialized, "serialize_executable", FORMAT)
+    if head is None:
         raise ValueError(f"deserialize_and_load: these are no bytes of serialize in format {FORMAT}")
     here = execution_devices if execution_devices is not None else _devices(backend)
     ids = {device.id: device for device in here}

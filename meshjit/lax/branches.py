@@ -53,15 +53,15 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any, ope
             f"cond: true_fun and false_fun must be functions, got {true_fun!r:.30} and {false_fun!r:.30}\n"
             f"  at {line_of(user_source())}\n  fix: cond(pred, lambda: 1, lambda: 2); operands come after the functions"
         )
-    pred = bool(pred) if type(pred) is int else pred
-    _, type_, _ = value(pred, "pred")
-    if type_.shape != ():
+    pred = bool(pred) if isinstance(pred, int) else pred
+    _, type, _ = value(pred, "pred")
+    if type.shape != ():
         raise TypeError(
-            f"cond: pred must be a scalar, it is {type_}\n  fix: jnp.any(pred) or jnp.all(pred); elementwise choice is jnp.where"
+            f"cond: pred must be a scalar, it is {type}\n  fix: jnp.any(pred) or jnp.all(pred); elementwise choice is jnp.where"
         )
     if in_python() and is_known(pred):
         return true_fun(*operands) if bool(pred) else false_fun(*operands)
-    truth = pred if type_.dtype == np.bool_ else mnp.not_equal(pred, 0)
+    truth = pred if type.dtype == np.bool_ else mnp.not_equal(pred, 0)
     return _branch("cond", cast(truth, np.int32), [false_fun, true_fun], operands)
 
 
@@ -73,11 +73,11 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: An
         raise ValueError(f"switch: there are no branches\n  at {line_of(user_source())}\n  fix: give one function per index")
     for branch in branches:
         check_callable("switch", branch)
-    if type(index) is int:
+    if isinstance(index, int) and not isinstance(index, bool):
         index = min(max(index, 0), len(branches) - 1)
-    _, type_, _ = value(index, "index")
-    if type_.shape != () or type_.dtype.kind not in "iu":
-        raise TypeError(f"switch: index must be an integer scalar, it is {type_}")
+    _, type, _ = value(index, "index")
+    if type.shape != () or type.dtype.kind not in "iu":
+        raise TypeError(f"switch: index must be an integer scalar, it is {type}")
     if len(branches) == 1:
         return branches[0](*operands)
     if in_python() and is_known(index):

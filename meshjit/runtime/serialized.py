@@ -29,14 +29,20 @@ def to_bytes(compiled: Any, text: str, devices: Sequence[Any], options: Mapping[
     return json.dumps(head).encode() + b"\n" + payload
 
 
-def from_bytes(data: bytes, title: str, text: str | None, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """The executable. ValueError, with the first difference, for one of something else. `text`: None where any will do."""
-    line, _, payload = data.partition(b"\n")
+def parted(data: bytes, kind: str, number: int) -> tuple[dict[str, Any] | None, bytes]:
+    """The line of JSON that bytes begin with, None where it does not say that they are of this kind and format; and the rest."""
+    line, _, rest = data.partition(b"\n")
     try:
         head = json.loads(line)
     except ValueError:
         head = None
-    if not isinstance(head, dict) or head.get("meshjit") != FORMAT:
+    return (head if isinstance(head, dict) and head.get(kind) == number else None), rest
+
+
+def from_bytes(data: bytes, title: str, text: str | None, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """The executable. ValueError, with the first difference, for one of something else. `text`: None where any will do."""
+    head, payload = parted(data, "meshjit", FORMAT)
+    if head is None:
         raise ValueError(f"{title}: this is no compiled program of format {FORMAT}\n  fix: bytes of Compiled.serialize()")
     for name, here in _facts(text or "", devices, options).items():
         if head.get(name) != here and (name != "program" or text is not None):
