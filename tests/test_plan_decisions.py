@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import meshjit.numpy as mnp
-from meshjit import lax
+from meshjit import debug, lax
 from meshjit.core.decision import Decision, Rival, parse_decisions, print_decisions
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
@@ -48,6 +48,27 @@ def test_a_sum_of_partial_sums_is_delayed_and_reduced_once() -> None:
     assert kept.choice == "reduced after it" and kept.rivals[0].text == "reduced before it"
     assert kept.microseconds is not None and (kept.rivals[0].microseconds or 0) > kept.microseconds
     assert moved.choice == "[-, -] partial sum(x) to [-, -], all_reduce over x, 16,384 bytes"
+
+
+def test_what_reads_a_value_may_have_no_results() -> None:
+    def fun(x: Any) -> Any:
+        debug.print("{}", x)
+        return x * 2
+
+    moved = only(decided(fun, ["f32[64, 8]"], [P("x")], [P("x")]), "move")
+    assert moved.choice == "[x, -] to [-, -], all_gather over x, 512 bytes" and moved.because == ("debug_callback needs it [-, -]",)
+
+
+def test_a_sum_may_be_read_by_what_has_no_results() -> None:
+    def fun(xs: Any) -> Any:
+        def body(total: Any, x: Any) -> Any:
+            debug.print("{}", x.sum())
+            return total + x, None
+
+        return lax.scan(body, mnp.zeros(64), xs)[0]
+
+    reduced = only(decided(fun, ["f32[10, 64]"], [P(None, "x")], [P("x")]), "reduce")
+    assert reduced.because == ("debug_callback needs it []",)
 
 
 def test_a_carry_collects_sums_and_what_does_not_change_is_brought_before_the_loop() -> None:

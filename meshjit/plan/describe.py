@@ -81,7 +81,8 @@ class _Description:
 
     def equation(self, eqn: Eqn) -> str:
         results = ", ".join(self.names[v] for v in eqn.outputs)
-        return f"{results} = {eqn.op.name}({', '.join(self.names[v] for v in eqn.inputs)})"
+        left = f"{results} = " if results else ""
+        return f"{left}{eqn.op.name}({', '.join(self.names[v] for v in eqn.inputs)})"
 
     # -- propagation
 
@@ -134,7 +135,8 @@ class _Description:
     def _read_by(self, eqn: Eqn, var: Var) -> str:
         if var in eqn.outputs:
             return "of the placements under which it is read, the others cost least from"
-        return f"{eqn.op.name}, for {self.names[eqn.outputs[0]]}, needs it"
+        result = f", for {self.names[eqn.outputs[0]]}," if eqn.outputs else ""
+        return f"{eqn.op.name}{result} needs it"
 
     def move(self, event: Move) -> Decision:
         walk, var = event.walk, event.var
