@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,32 @@ def test_sums_over_the_dim_and_large_grids_stay_as_they_are() -> None:
     assert found == [("collective_permute", 10)] * 2
     found = collectives(steps(interior), ["f32[4096,65536]"], X4, [ROWS], [ROWS], target_of(X4, ("tpu",)))
     assert found == [("collective_permute", 10)] * 2
+
+
+@pytest.mark.parametrize("width, starts", [(2000, 1), (5000, 1), (8000, 1), (20000, 8)])
+def test_borders_of_any_size_are_sent_at_once_where_that_costs_less(width: int, starts: int) -> None:
+    """8 devices take 2.0 ms in a block, and 2.6 without, for a width of 5,000; 6.9 and 5.5 for one of 20,000."""
+    found = collectives(steps(lambda u: u + mnp.roll(u, 1, 0), 8), [f"f32[64, {width}]"], X4, [ROWS], [ROWS])
+    assert found == [("collective_permute", starts)]
+
+
+def test_updates_that_a_block_copies_count() -> None:
+    """48 steps take 78 ms in blocks, and 35 without, on 8 devices; of a grid of a quarter of the side 7 and 13."""
+    for size, starts in ((1024, 96), (256, 12)):
+        found = collectives(steps(interior, 48), [f"f32[{size}, {size}]"], AbstractMesh((8,), ("x",)), [ROWS], [ROWS])
+        assert sum(times for _, times in found) == starts
+
+
+def test_what_borders_hold_has_to_fit() -> None:
+    """A block of 8 holds half as much again: 16 rows of a device, and 8 of its neighbour."""
+    plan = make_plan(traced(steps(lambda u: u + mnp.roll(u, 1, 0), 8), ["f32[64, 5000]"]), X4, Annotations([ROWS], [ROWS]))
+    assert plan.equations[0].block == 8 and plan.cost is not None
+    held = plan.cost.peak_bytes
+    target = target_of(X4, ("cpu",))
+    for memory, block in ((held, 8), (0.9 * held, 4), (0.7 * held, 0)):
+        small = replace(target, topology=replace(target.topology, memory=memory))
+        found = make_plan(plan.program, X4, Annotations([ROWS], [ROWS]), small)
+        assert found.equations[0].block == block and found.cost is not None and found.cost.peak_bytes <= memory
 
 
 def test_corners_are_sent_only_where_blocks_save_much_time() -> None:

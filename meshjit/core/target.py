@@ -45,6 +45,7 @@ class Target:
     shares_shifts: bool = False  # transform/shifts: shifts of one value are slices of one padded value
     slices_late: bool = False  # transform/slice_late: parts of a value that are put together are written to memory first
     pad_passes: float = 0.0  # how often a pad reads what it makes longer, where it is not fused with what makes that
+    moved_updates: float = 0.0  # how often what an update changes could be read where that does not happen in place
     has_slow_gathers: bool = False  # elements are gathered one by one, so few are sorted along instead
     most_choices: int = 0  # up to so many choices between scalars replace a lookup in a table
     running_total_block: int = 16  # places of one window of a running total

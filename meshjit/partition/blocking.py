@@ -45,8 +45,6 @@ from meshjit.partition.stretches import (
 from sharding.mesh import BaseMesh
 
 MOST_ITERATIONS: Final = 32  # of one block
-BORDER_SHARE: Final = 1 / 32  # borders may take this fraction of a device's data,
-SMALL: Final = 32 * 1024  # or this many bytes
 
 Needs = Mapping[Var, Stretches]
 
@@ -102,9 +100,7 @@ def blocked_loop(eqn: Eqn, plan: Plan, mesh: BaseMesh) -> BlockedLoop:
     """The loop as it might be done in blocks; `plan` is that of its body. Refused where it cannot, with the reason."""
     (region,) = run_regions(eqn)
     body = region.program
-    is_plain = all(inner.op.regions is None and is_pure(inner) for inner in body.eqns)
-    if not is_plain or any(p.partial for p in (*plan.inputs, *plan.outputs)):
-        raise Refused("the body holds a loop or an effect, or a carry collects partial sums")
+    _check_body(body, plan)
     divisions = find_divisions(region, plan.inputs, mesh)
     outer = {i for i, _ in region.carried}
     seeds = {v for inner in body.eqns if inner.op.seed is not None for v in inner.outputs}
@@ -121,13 +117,26 @@ def blocked_loop(eqn: Eqn, plan: Plan, mesh: BaseMesh) -> BlockedLoop:
     for _ in range(min(MOST_ITERATIONS, eqn.params["length"])):
         if not _extend(loop):
             break
-    if not loop.needs or all(s in (None, OWN) for v in loop.carried for s in loop.stretches(1)[v]):
-        raise Refused("nothing to exchange, or more than a block")
+    if not loop.needs:
+        raise Refused("an iteration needs more than the shards next to a device's own have")
+    if all(s in (None, OWN) for v in loop.carried for s in loop.stretches(1)[v]):
+        raise Refused("what is exchanged are no borders of what the loop carries")
     return loop
 
 
+def _check_body(body: Program, plan: Plan) -> None:
+    nested = next((eqn for eqn in body.eqns if eqn.op.regions is not None), None)
+    if nested is not None:
+        raise Refused(f"the body holds {nested.op.name}")
+    effect = next((eqn for eqn in body.eqns if not is_pure(eqn)), None)
+    if effect is not None:
+        raise Refused(f"the body has an effect, {effect.op.name}")
+    if any(p.partial for p in (*plan.inputs, *plan.outputs)):
+        raise Refused("a carry collects partial sums")
+
+
 def _extend(loop: BlockedLoop) -> bool:
-    """One more iteration; False where its borders are more than neighbours have, or than there is room for."""
+    """One more iteration; False where its borders are more than neighbours have."""
     reached = loop.stretches(len(loop.needs))
     outputs = [(v, loop.divisions.own(v)) for v in loop.body.outputs]
     outputs += [(loop.body.outputs[output], reached[loop.body.inputs[i]]) for i, output in loop.region.carried]
@@ -135,12 +144,9 @@ def _extend(loop: BlockedLoop) -> bool:
     loop.needs.append(needs)
     inputs = loop.stretches(len(loop.needs))
     near = all(_is_near(s, loop.divisions[v, d]) for v, stretches in inputs.items() for d, s in enumerate(stretches) if s)
-    held = sum(loop.divisions.type(v, loop.divisions.own(v)).nbytes for v in inputs)
-    more = sum(loop.divisions.type(v, s).nbytes for v, s in inputs.items()) - held
-    if not near or more > max(held * BORDER_SHARE, SMALL):
+    if not near:
         loop.needs.pop()
-        return False
-    return True
+    return near
 
 
 def _is_near(stretch: Stretch, division: Division) -> bool:
@@ -199,7 +205,7 @@ class _Writer:
 
     def block(self, count: int, count_outside: int) -> Program:
         """The body of a block: its carries' borders, then all its iterations. What is given from outside has the borders
-        that blocks of `given_for` iterations need."""
+        that blocks of `count_outside` iterations need."""
         loop, params = self.loop, self.loop.eqn.params
         body, outside, reached = loop.body, loop.stretches(count_outside), loop.stretches(count)
         with Builder(body.name) as builder, builder.at(loop.eqn.source):

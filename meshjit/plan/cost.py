@@ -18,15 +18,17 @@ from typing import Any, Final
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.once import Once
 from meshjit.core.op import ColumnWork
-from meshjit.core.plan import EquationPlan, PlanCost
+from meshjit.core.plan import EquationPlan, Plan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import run_regions, weighted_regions
+from meshjit.core.region import weighted_regions
 from meshjit.core.repeats import kinds_of
 from meshjit.core.rules import Reading, goes_by_element, reading_of, rule_of
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.core.versions import Walks
+from meshjit.partition.blocking import BlockedLoop, blocked_loop
 from meshjit.partition.own_rule import OwnRule, own_rule
+from meshjit.plan.block_work import BlockWork
 from meshjit.plan.kinds import Kinds
 from meshjit.plan.traffic import fused_bytes
 from meshjit.plan.uses import Uses
@@ -190,15 +192,19 @@ class Machine(Walks):
         return exchange
 
     def in_blocks(self, eqn: Eqn, plan: EquationPlan) -> OwnCost:
-        """Of a loop that does several iterations at once, their work aside."""
+        """Of a loop that does several iterations at once, beside what these work where each exchanges its own borders."""
         cost = self.cost_of_local(write_block(eqn, plan, self.mesh, self.target))
-        (region,), (body,) = run_regions(eqn), plan.bodies
-        carried = sum(self.local_bytes(region.program.inputs[i].type, body.inputs[i]) for i, _ in region.carried)
-        return dataclasses.replace(cost, work=eqn.params["length"] * self.padding(carried))
+        work = self.block_work(blocked_loop(eqn, plan.bodies[0], self.mesh))
+        return dataclasses.replace(cost, work=work.besides(plan.block))
 
-    def padding(self, nbytes: float) -> float:
-        """Seconds that an iteration of a block takes to make what it carries as long as before, beside computing it."""
-        return self.target.pad_passes * nbytes / self.topology.memory_bandwidth
+    def in_block(self, eqn: Eqn, body: Plan, count: int) -> Plan:
+        """The plan of a loop's body with what it holds where so many iterations are done at a time."""
+        assert body.cost is not None
+        more = self.block_work(blocked_loop(eqn, body, self.mesh)).held(count)
+        return dataclasses.replace(body, cost=dataclasses.replace(body.cost, peak_bytes=body.cost.peak_bytes + more))
+
+    def block_work(self, loop: BlockedLoop) -> BlockWork:
+        return BlockWork(loop, self.target, self.local_seconds)
 
     def cost_of_local(self, local: Program, requests: tuple[tuple[int, Placement], ...] = ()) -> OwnCost:
         """Of local equations; collectives take the time that they take once they are shared, merged and paired."""

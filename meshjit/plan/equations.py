@@ -100,6 +100,7 @@ class Planner:
                     results[result] = placement.stacked() if i in region.stacked else placement
         inside = {var: placement for body in bodies for var, placement in body.placements.items()}
         block = self.blocks.get(eqn, 0)
+        bodies = [self.machine.in_block(eqn, body, block) for body in bodies] if block else bodies
         return EquationPlan(self.rules[eqn], {}, tuple(operands), tuple(results), tuple(bodies), block), inside
 
     def pinned(
