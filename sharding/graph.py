@@ -112,6 +112,11 @@ class Conflict:
     def values(self) -> tuple[int, int]:
         return self.value, self.offered_by
 
+    def holder(self, placement: Placement) -> int | None:
+        """The dim of the value, placed like this, that has the axes `kept`; None if none does any more."""
+        kept = [d for d, axes in enumerate(placement.dims) if any(overlap(a, b) for a in axes for b in self.kept)]
+        return kept[0] if kept else None
+
 
 @dataclasses.dataclass(frozen=True)
 class Propagated:

@@ -27,7 +27,7 @@ KINDS: Final = {
     "exchange": "an op sends elements between shards itself: borders, owners",
     "reduce": "a partial sum is reduced, or it is decided where",
     "delay": "a partial sum stays unreduced through an equation",
-    "accumulate": "a carry collects partial sums and is reduced after the loop",
+    "accumulate": "a carry collects partial sums and is reduced after the loop, or what is added is reduced in every iteration",
     "hoist": "what does not change in a loop is brought before it",
     "remake": "a value is computed again instead of moved",
     "block": "a loop exchanges borders once for several iterations, or does not",

@@ -174,7 +174,8 @@ def _searched(name: str, optimum: Optimum) -> Decision:
 @dataclass(frozen=True)
 class Trial:
     """An alternative that was planned: what the plan cost at the time, and what it would have cost (None: clearly more,
-    planning it was stopped)."""
+    planning it was stopped). `fits`: whether the alternative does; `is_short`: whether the plan before it did not. `beaten_by`:
+    what else was planned, and was better."""
 
     kind: str
     text: str
@@ -182,6 +183,9 @@ class Trial:
     before: PlanCost
     cost: PlanCost | None
     is_accepted: bool
+    fits: bool = True
+    is_short: bool = False
+    beaten_by: str = ""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class Delays:
     @property
     def events(self) -> list[Event]:
         """What became of partial sums: equations that they flow through, and where they are reduced."""
-        delayed = {c.eqn: Delay(c.eqn, self.pending[var], self.is_shared(c)) for var, c in self.delayed.items()}
+        delayed = {c.eqn: Delay(c.eqn, self.pending[var], self.is_shared(c), c.sooner.seconds) for var, c in self.delayed.items()}
         return [*delayed.values(), *self.reductions]
 
     def is_shared(self, chain: Delayed) -> bool:

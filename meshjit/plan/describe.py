@@ -6,20 +6,24 @@ Nothing here runs until somebody asks for `Plan.decisions`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from meshjit.core.decision import Decision, Rival, rounded
-from meshjit.core.plan import EquationPlan, Plan, Trial
+from meshjit.core.plan import Plan, PlanCost, Trial
 from meshjit.core.printer import names_of, print_type
 from meshjit.core.program import Eqn, Var
 from meshjit.plan.assign import Assigner
+from meshjit.plan.cost import is_cheaper
 from meshjit.plan.events import Accumulation, Choice, Delay, Event, Exchange, Hoist, Move, Reduction, Remake
 from meshjit.plan.flow import collectives_of
 from meshjit.plan.graph import Annotations, Flattened, programs_in
 from meshjit.plan.groups import groups
 from meshjit.plan.seeds import seed_text
-from meshjit.plan.stencil_loops import refusals
+from meshjit.plan.spread_words import reasons, spread
+from meshjit.plan.stencil_loops import Unblocked, unblocked
+from meshjit.plan.verdict import of_trial, rejected
 from sharding.axes import AxisRef, axes_text
 from sharding.graph import Conflict, Origin, Propagated
 
@@ -41,22 +45,25 @@ class _Description:
     def __init__(self, plan: Plan, facts: Describer) -> None:
         self.plan = plan
         self.flat, self.propagated = facts.flat, facts.propagated
-        self.annotations = facts.annotations
+        self.annotations, self.machine = facts.annotations, facts.assigner.machine
         self.names = names_of(plan.program)
         self.inputs = frozenset(plan.program.inputs)
         self.seed_text = functools.cache(self._seed_text)
         self.values = {number: var for var, number in facts.flat.numbers.items()}
         self.makers = {v: e for part in programs_in(plan.program) for e in part.eqns for v in e.outputs}
         self.events: dict[Eqn | None, list[Event]] = {}
-        self.collect(plan)
+        self.owners: dict[Var, Eqn] = {}  # by input of a nested Program
+        self.collect(plan, None)
 
-    def collect(self, plan: Plan) -> None:
+    def collect(self, plan: Plan, owner: Eqn | None) -> None:
+        """`owner`: the equation that holds the Program, which what is about no equation of its own is told with."""
         for event in plan.events:
-            eqn = getattr(event, "eqn", None)
-            self.events.setdefault(eqn, []).append(event)
-        for equation in plan.equations:
+            self.events.setdefault(getattr(event, "eqn", None) or owner, []).append(event)
+        for eqn, equation in zip(plan.program.eqns, plan.equations, strict=True):
+            for body in equation.bodies:
+                self.owners |= dict.fromkeys(body.program.inputs, eqn)
             for body in equation.bodies if not equation.block else ():  # whose iterations exchange nothing themselves
-                self.collect(body)
+                self.collect(body, eqn)
 
     def decisions(self) -> Iterator[Decision]:
         if self.plan.optimum is not None:
@@ -64,11 +71,11 @@ class _Description:
         yield from (self.trial(trial) for trial in self.plan.trials)
         yield from map(self.conflict, dict.fromkeys(self.propagated.conflicts))
         yield from map(self.place, self.plan.program.inputs)
-        refused = dict(refusals(self.plan))
+        unblocked_loops = {loop.eqn: loop for loop in unblocked(self.plan, self.machine)}
         for part in programs_in(self.plan.program):
             for eqn in part.eqns:
-                if eqn in refused:
-                    yield self.of(eqn, "block", "borders are exchanged in every iteration", refused[eqn])
+                if eqn in unblocked_loops:
+                    yield self.unblocked(unblocked_loops[eqn])
                 for event in self.events.get(eqn, ()):
                     yield self.event(event)
                 yield from map(self.place, eqn.outputs)
@@ -113,19 +120,41 @@ class _Description:
 
     def conflict(self, conflict: Conflict) -> Decision:
         var, other = self.values[conflict.value], self.values[conflict.offered_by]
-        kept = f"keeps {axes_text(conflict.kept)}" if conflict.kept else "stays whole"
+        kept = f"keeps {axes_text(conflict.kept)}{self.dim_of(conflict)}" if conflict.kept else "stays whole"
         choice = f"{kept}; {axes_text(conflict.lost)} on dim {conflict.dim} is lost"
         if conflict.node < 0:
             return Decision("conflict", self.value(var), choice, ("annotations of one loop carry differ",))
         node = self.propagated.graph.nodes[conflict.node]
         return Decision("conflict", self.value(var), choice, (f"{self.names[other]} offers it at {node.label}",))
 
+    def dim_of(self, conflict: Conflict) -> str:
+        """Where the value has the axes that were in the way."""
+        dim = conflict.holder(self.propagated.placements[conflict.value])
+        return "" if dim is None else f" on dim {dim}"
+
     def trial(self, trial: Trial) -> Decision:
         cost, before = rounded(None if trial.cost is None else trial.cost.seconds), rounded(trial.before.seconds)
         choice, price, rival = ("kept", cost, before) if trial.is_accepted else ("rejected", before, cost)
         name = "the plan without it" if trial.is_accepted else "the plan with it"
         text = trial.text.replace(": ", ", ")
-        return Decision("try", text, choice, (_verdict(trial),), price, (Rival(name, rival),), trial.source)
+        reason = of_trial(trial, self.machine.topology.memory)
+        return Decision("try", text, choice, (reason,), price, (Rival(name, rival),), trial.source)
+
+    def unblocked(self, loop: Unblocked) -> Decision:
+        choice = "borders are exchanged in every iteration"
+        if loop.cost is None or loop.in_blocks is None:
+            return self.of(loop.eqn, "block", choice, loop.refusal)
+        rival = Rival(f"once for {loop.count}", rounded(loop.in_blocks.seconds))
+        return self.of(loop.eqn, "block", choice, self.why_unblocked(loop.cost, loop.in_blocks), loop.cost.seconds, rival)
+
+    def why_unblocked(self, cost: PlanCost, in_blocks: PlanCost) -> str:
+        if not is_cheaper(in_blocks, cost, math.inf):
+            return rejected(in_blocks, cost)
+        assert self.plan.cost is not None
+        left = self.machine.topology.memory - self.plan.cost.peak_bytes
+        if in_blocks.peak_bytes > left:
+            return f"the peak would hold {in_blocks.peak_bytes:,.0f} bytes more, and the memory has no room for them"
+        return "no plan with the block was taken, see what was tried"
 
     # -- events
 
@@ -158,12 +187,16 @@ class _Description:
         return self.of(event.eqn, "exchange", sent, "the op needs elements of other shards", seconds)
 
     def remake(self, event: Remake) -> Decision:
-        reason = "it depends on nothing that would have to move"
-        return self.of(event.eqn, "remake", f"computed again as {event.plan.results[0]}", reason)
+        (var, *_), target, reason = event.eqn.outputs, event.plan.results[0], "it depends on nothing that would have to move"
+        moved = self.machine.seconds(var.type, self.plan.placements[var].without_partial(), target)
+        rivals = (Rival("moved", rounded(moved)),) if moved else ()
+        work = self.machine.effect(event.eqn, event.plan).work
+        return self.of(event.eqn, "remake", f"computed again as {target}", reason, work, *rivals)
 
     def delay(self, event: Delay) -> Decision:
         reason = "it is linear in the sum, " + ("which only joins others" if event.shared else "whose only use it is")
-        return self.of(event.eqn, "delay", f"on a partial sum, {event.partial}", reason)
+        rival = Rival("reduced before it", _finite(event.sooner))
+        return self.of(event.eqn, "delay", f"on a partial sum, {event.partial}", reason, None, rival)
 
     def reduction(self, event: Reduction) -> Decision:
         ways = ("reduced after it", event.late), ("reduced before it", event.sooner)
@@ -172,19 +205,32 @@ class _Description:
         return self.of(event.eqn, "reduce", choice, reason, seconds, Rival(rival, rounded(other)))
 
     def accumulation(self, event: Accumulation) -> Decision:
+        (choice, seconds), (rival, other) = ("", event.after), ("reduced in every iteration", event.inside)
         reason = "the loop only adds to it, and reduces it once in the end"
-        return Decision("accumulate", self.value(event.var), str(event.placement), (reason,))
+        if event.placement is None:
+            (choice, seconds), (rival, other) = (rival, other), ("reduced after the loop", seconds)
+            reason = event.refusal or "it is larger than the parts that are added in all iterations"
+        rivals = () if other is None else (Rival(rival, _finite(other)),)
+        choice = choice or str(event.placement)
+        return Decision("accumulate", self.value(event.var), choice, (reason,), _finite(seconds), rivals, self.loop_of(event.var))
 
     def hoist(self, event: Hoist) -> Decision:
         (placement, seconds), *others = event.options
         rivals = tuple(Rival(str(p), rounded(s)) for p, s in others)
-        reason = "it is the same in all iterations"
-        return Decision("hoist", self.value(event.var), f"enters the loop as {placement}", (reason,), rounded(seconds), rivals)
+        choice, reason = f"enters the loop as {placement}", "it is the same in all iterations"
+        return Decision("hoist", self.value(event.var), choice, (reason,), rounded(seconds), rivals, self.loop_of(event.var))
+
+    def loop_of(self, var: Var) -> str:
+        """The line of the loop whose body has this input."""
+        return str(self.owners[var].source or "")
 
     def compute(self, event: Choice) -> Decision:
         (plan, seconds), *others = event.options()
-        rivals = [Rival(_spread(p), rounded(s)) for p, s in others]
-        return self.of(event.eqn, "compute", _spread(plan), f"rule {plan.rule}", seconds, *rivals)
+        rivals = tuple(Rival(spread(p), rounded(s)) for p, s in others)
+        source = str(event.eqn.source or "")
+        return Decision(
+            "compute", self.equation(event.eqn), spread(plan), reasons(plan), rounded(seconds), rivals, source,
+        )  # fmt: skip
 
     def of(
         self, eqn: Eqn, kind: str, choice: str, reason: str, seconds: float | None = None, *rivals: Rival
@@ -192,24 +238,9 @@ class _Description:
         return Decision(kind, self.equation(eqn), choice, (reason,), rounded(seconds), rivals, str(eqn.source or ""))
 
 
-def _verdict(trial: Trial) -> str:
-    cost, before = trial.cost, trial.before
-    if cost is None:
-        return "planning it was stopped once it was far slower"
-    if trial.is_accepted and cost.seconds >= before.seconds:
-        fewer, longer = before.peak_bytes - cost.peak_bytes, rounded(cost.seconds - before.seconds)
-        return f"memory is short, and the peak holds {fewer:,.0f} bytes fewer, for {longer:g} us"
-    if trial.is_accepted:
-        return "the plan takes less time, or fits the memory"
-    if cost.seconds < before.seconds and cost.wire_bytes > before.wire_bytes:
-        sent = f"{cost.wire_bytes:,.0f} bytes a device where {before.wire_bytes:,.0f} suffice"
-        return f"it sends {sent}, and does not halve the time"
-    return "the plan is not clearly faster"
-
-
-def _spread(plan: EquationPlan) -> str:
-    parts = [f"{factor} over {axes_text(axes)}" for factor, axes in plan.assignment.items() if axes]
-    return ", ".join(parts) or "all of it on every device"
+def _finite(seconds: float | None) -> float | None:
+    """Microseconds; None where a user leaves a sum unreduced, whatever that costs."""
+    return None if seconds is None or math.isinf(seconds) else rounded(seconds)
 
 
 _WORDS: Mapping[type, Callable[..., Decision]] = {

@@ -17,7 +17,7 @@ from typing import Final
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Var
 from meshjit.core.region import Region, expected_trips, run_regions
-from meshjit.plan.accumulate import accumulators, confirmed
+from meshjit.plan.accumulate import Verdict, considered, verdicts
 from meshjit.plan.assign import Assigner
 from meshjit.plan.branch_sums import branch_sums
 from meshjit.plan.cost import Machine
@@ -164,11 +164,13 @@ class Planner:
         sums: dict[int, Placement] = {}
         course, steps = with_sums(sums)
         collects = {i: self.assigner.collects(program.inputs[i]) for i, _ in region.carried}
-        kept = {i: p for i, p in accumulators(region, course.delays, course.placements).items() if collects[i] is not False}
+        asked = {i: there for i, there in considered(region, course.delays, course.placements) if collects[i] is not False}
+        kept = {i: there for i, there in asked.items() if isinstance(there, Placement)}
+        told = {i: Verdict(None, refusal=there) for i, there in asked.items() if isinstance(there, str)}
         while kept != sums:
             sums, (course, steps) = kept, with_sums(kept)
-            chosen = [i for i in sums if collects[i]]
-            kept = confirmed(region, course.delays, sums, _wanted(eqn, region, outside), chosen)
+            told |= verdicts(region, course.delays, sums, _wanted(eqn, region, outside))
+            kept = {i: p for i, p in sums.items() if told[i].pays or (collects[i] and told[i].placement)}
         hoists = list(self.bring_before(eqn, region, steps, outside, course.placements))
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
@@ -176,7 +178,7 @@ class Planner:
         steps, cost, collectives, moves = last_changes(program, machine, steps, inputs, outputs, around)
         events = (
             *[hoist for hoist in hoists if len(hoist.options) > 1],
-            *[Accumulation(program.inputs[i], p) for i, p in sums.items()],
+            *[_accumulation(program.inputs[i], verdict, i in sums) for i, verdict in told.items()],
             *course.delays.events, *moves, *self.assigner.choices(program, steps),
         )  # fmt: skip
         wanted = _wanted(eqn, region, outside)
@@ -248,6 +250,11 @@ def _as_they_are(eqn: Eqn, regions: Sequence[Region], placements: Mapping[Var, P
 def _wanted(eqn: Eqn, region: Region, outside: Mapping[Var, Placement]) -> list[Placement | None]:
     """Where the results are wanted that the region's outputs become."""
     return [None if result is None else outside[eqn.outputs[result]].without_partial() for result in region.results]
+
+
+def _accumulation(var: Var, verdict: Verdict, is_kept: bool) -> Accumulation:
+    seconds = (None if p is None else p.seconds for p in (verdict.after, verdict.inside))
+    return Accumulation(var, verdict.placement if is_kept else None, verdict.refusal, *seconds)
 
 
 def _moving(plan: Plan) -> Price:

@@ -45,11 +45,13 @@ class Remake(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A partial sum stayed unreduced through an equation; `shared`, if others read it as well."""
+    """A partial sum stayed unreduced through an equation; `shared`, if others read it as well. `sooner`: seconds of reducing it
+    before."""
 
     eqn: Eqn
     partial: Placement
     shared: bool
+    sooner: float
 
 
 class Reduction(NamedTuple):
@@ -63,10 +65,14 @@ class Reduction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """A carry of a loop collects partial sums."""
+    """A carry of a loop collects partial sums, or (None) does not, because of a refusal or of its price: seconds of reducing it
+    after the loop, and what is added to it in all iterations; None where nobody asked."""
 
     var: Var
-    placement: Placement
+    placement: Placement | None
+    refusal: str = ""
+    after: float | None = None
+    inside: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

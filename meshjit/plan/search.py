@@ -98,12 +98,16 @@ def _lighter(
             better, worse = worse, better
         (proposal, rival), (loser, beaten) = better, worse
         tried.add(loser.key)
-        others.append(dataclasses.replace(_trial(draft, loser, beaten), is_accepted=False))
+        others.append(_beaten(_trial(draft, loser, beaten), proposal))
     less = proposal.less(rival.exact_cost.peak_bytes) if rival is not None and rival.fits and proposal.less is not None else None
     contender = None if less is None else _attempt(draft, less)
     if less is None or rival is None or contender is None or not is_cheaper(contender.exact_cost, rival.exact_cost, memory):
         return proposal, rival, others
-    return less, contender, [*others, dataclasses.replace(_trial(draft, proposal, rival), is_accepted=False)]
+    return less, contender, [*others, _beaten(_trial(draft, proposal, rival), less)]
+
+
+def _beaten(trial: Trial, by: Proposal) -> Trial:
+    return dataclasses.replace(trial, is_accepted=False, beaten_by=by.text if trial.is_accepted else "")
 
 
 def _trial(draft: Draft, proposal: Proposal, rival: Draft | None) -> Trial:
@@ -114,7 +118,8 @@ def _trial(draft: Draft, proposal: Proposal, rival: Draft | None) -> Trial:
     is_better = False
     if rival is not None and cost is not None and (rival.fits or not draft.fits):
         is_better = is_cheaper(cost, before, memory) or (proposal.saves_bytes and is_leaner(cost, before, memory))
-    return Trial(proposal.kind, proposal.text, proposal.source, before, cost, is_better)
+    fits = rival is None or rival.fits
+    return Trial(proposal.kind, proposal.text, proposal.source, before, cost, is_better, fits, not draft.fits)
 
 
 def _further(draft: Draft, rival: Draft, kinds: Container[str]) -> Proposal | None:

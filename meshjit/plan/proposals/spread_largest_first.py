@@ -23,7 +23,15 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     sizes = {value: math.prod(graph.shapes[value]) for value, seed in graph.seeds.items() if any(seed.placement.dims)}
     if draft.propagated.conflicts and len({*sizes.values()}) > 1:
         text = "let the annotations of the largest values spread first"
-        yield Proposal("order", "order", text, once=True, seeds=lambda: {**graph.seeds, **_ranked(graph.seeds, sizes)})
+        yield Proposal(
+            "order", "order", text, source=_source(draft), once=True,
+            seeds=lambda: {**graph.seeds, **_ranked(graph.seeds, sizes)},
+        )  # fmt: skip
+
+
+def _source(draft: Draft) -> str:
+    """The line where annotations first meet."""
+    return next((draft.flat.source(c.node) for c in draft.propagated.conflicts if c.node >= 0), "")
 
 
 def _ranked(seeds: Mapping[int, Seed], sizes: Mapping[int, int]) -> dict[int, Seed]:

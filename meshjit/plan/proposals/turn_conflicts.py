@@ -32,8 +32,12 @@ def _text(draft: Draft, turn: Turn) -> str:
     conflict = turn.conflicts[0]
     shape, count = draft.propagated.graph.shapes[conflict.value], len(turn.conflicts)
     values = f"a value of shape {list(shape)}" if count == 1 else f"{count} values of shape {list(shape)}"
-    kept, lost = axes_text(conflict.kept), axes_text(conflict.lost)
-    return f"shard dim {conflict.dim} of {values} over {lost} and not {kept}"
+    choice = f"shard dim {conflict.dim} of {values} over {axes_text(conflict.lost)}"
+    holder = conflict.holder(draft.propagated.placements[conflict.value])
+    if not conflict.kept:
+        return f"{choice}, not leave it whole"
+    kept = axes_text(conflict.kept)
+    return f"{choice}, not over {kept}" if holder in (None, conflict.dim) else f"{choice}, not dim {holder} over {kept}"
 
 
 def _source(draft: Draft, turn: Turn) -> str:
