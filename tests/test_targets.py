@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import warnings
 from typing import Any
@@ -76,6 +77,21 @@ def test_an_unknown_kind_is_named_once(platform: str, kind: str, instead: str) -
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         target_for(devices(platform, kind))
+
+
+@pytest.mark.parametrize(("platform", "instead"), [("rocm", "gpu h100"), ("metal", "cpu")])
+def test_a_platform_without_figures_is_named(platform: str, instead: str) -> None:
+    targets._figures.cache_clear()
+    said = f"meshjit has no figures for devices of platform {platform!r}: programs are planned as for {instead}\n"
+    with pytest.warns(UserWarning, match=re.escape(said)) as record:
+        chip = AbstractDevice("a chip", 1, platform) if platform == "metal" else None
+        mesh = AbstractMesh((4,), ("x",), abstract_device=chip)
+        assert str(target_for(mesh, () if chip else (platform,))) == instead
+    assert len(record) == 1
+    with warnings.catch_warnings(), config.using(device_model="cpu" if platform == "metal" else "h100"):
+        warnings.simplefilter("error")  # somebody says whose figures count
+        targets._figures.cache_clear()
+        target_for(mesh, () if chip else (platform,))
 
 
 def test_an_option_says_whose_figures_count() -> None:

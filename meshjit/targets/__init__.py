@@ -43,8 +43,9 @@ def target_of(
     """
     own, kind = _device_of(mesh)
     chosen = figures_named(model) if model else getattr(getattr(mesh, "abstract_device", None), "figures", None)
+    asked = {family(name): name for name in reversed(platforms or (own,))}
     names = list(dict.fromkeys(family(name) for name in platforms or (own,)))
-    targets = [_target(mesh, name, kind if own and family(own) == name else "", chosen) for name in names]
+    targets = [_target(mesh, name, asked[name], kind if own and family(own) == name else "", chosen) for name in names]
     may_call = bool(platforms or own) and len(names) == 1 and "rocm" not in (own, *platforms)
     faults = {name: any(getattr(target, name) for target in targets) for name in _FAULTS}
     return dataclasses.replace(targets[0], kernels=kernels.get(names[0], NO_KERNELS) if may_call else NO_KERNELS, **faults)
@@ -61,26 +62,33 @@ def family(platform: str) -> str:
     return "gpu" if platform in ("cuda", "rocm", "gpu") else "tpu" if platform == "tpu" else "cpu"
 
 
-def _target(mesh: BaseMesh, platform: str, kind: str, chosen: Figures | None) -> Target:
-    figures = chosen if chosen is not None and chosen.platform == platform else _figures(platform, kind)
+def _target(mesh: BaseMesh, platform: str, asked: str, kind: str, chosen: Figures | None) -> Target:
+    figures = chosen if chosen is not None and chosen.platform == platform else _figures(platform, asked, kind)
     return _TARGETS[platform](mesh, figures)
 
 
 @functools.cache
-def _figures(platform: str, kind: str) -> Figures:
-    """The figures for this `device_kind`; those of the default, with one warning, where there are none."""
+def _figures(platform: str, asked: str, kind: str) -> Figures:
+    """The figures for this `device_kind`; those of the default, with one warning, where there are none. `asked`: the platform as
+    users and devices name it, which may be one that nobody has figures of."""
     default = DEVICES[DEFAULTS[platform]]
-    if platform == "cpu":
-        return default
-    figures = figures_of_kind(platform, kind)
-    if figures is None and kind:
-        warnings.warn(
-            f"meshjit has no figures for devices of kind {kind!r}: programs are planned as for {platform} {default.name}\n"
-            f'  fix: meshjit.config.update("device_model", …) with the nearest of {", ".join(devices_of(platform))},'
-            " or a file that meshjit plan --calibrate --save writes; or MESHJIT_DEVICE_MODEL",
-            stacklevel=2,
-        )
+    figures = default if platform == "cpu" else figures_of_kind(platform, kind)
+    is_unknown = asked not in ("", *_TARGETS, "cuda")
+    if is_unknown and (platform == "cpu" or not kind):
+        _warn_of_unknown(f"platform {asked!r}", platform, default)
+    elif figures is None and kind:
+        _warn_of_unknown(f"kind {kind!r}", platform, default)
     return figures or default
+
+
+def _warn_of_unknown(what: str, platform: str, default: Figures) -> None:
+    instead = default.name if platform == default.name else f"{platform} {default.name}"
+    warnings.warn(
+        f"meshjit has no figures for devices of {what}: programs are planned as for {instead}\n"
+        f'  fix: meshjit.config.update("device_model", …) with the nearest of {", ".join(devices_of(platform))},'
+        " or a file that meshjit plan --calibrate --save writes; or MESHJIT_DEVICE_MODEL",
+        stacklevel=3,
+    )
 
 
 __all__ = ["DEFAULTS", "PLATFORMS", "family", "target_of"]
