@@ -1,12 +1,15 @@
 """Decisions as data: what planning chose, among what, at which price and because of what; as text that parses back.
 
-    reduce %9 (f32[64, 16]): all_reduce over data, 4,096 bytes  # mlp.py:12 loss
-      because sum over data, made by dot_general, is wanted [-, -] by subtract
-      costs 161.2 us
-      not after %12: 322.4 us
+    reduce %5 (f32[32, 8]): [-, -] partial sum(data) to [-, -], all_reduce over data, 1,024 bytes  # mlp.py:12 loss
+      because as an output it is [-, -]
+      costs 161.3 us
+    delay %5 = multiply(%4, %r): on a partial sum, [-, -] partial sum(data)  # mlp.py:11 loss
+      because it is linear in the sum, whose only use it is
+      not reduced before it: 161.3 us
 
-`Plan.decisions` gives them in the order of the Program. Prices are predictions for one device, in microseconds, in four
-digits; rivals without a price were not planned to the end, for the reason that they name.
+`Plan.decisions` gives what concerns all of the plan first (search, group, try, conflict), then each equation in the order of the
+Program, a loop's body after all of the Program around it, and what is brought as an output last. Prices are predictions for one
+device, in microseconds, in four digits; rivals without a price were not planned to the end, for the reason that they name.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 these then lie as annotations have them, and no axis goes on to another dim
     whole                       why some dims stay whole, for `docs/ops.md`
     passes(in_types, params) -> float
-                                reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
+                                how often the operands are read besides the once that every op reads them, for pricing (a sort
+                                of n elements: 40 times for each halving). None means never
     column_work(in_types, params) -> ColumnWork
                                 of an op that goes through a matrix column by column, for pricing: how many steps follow one
                                 another, and multiplications for each element of the last operand
@@ -302,7 +303,7 @@ class Op:
 
     @property
     def exchanges(self) -> bool:
-        """Whether the op has a way of its own to exchange borders: its permuted factors can be sharded."""
+        """Whether the op writes its local equations itself, and may send elements: its permuted factors can be sharded."""
         return self.partition is not None
 
     @property

@@ -53,6 +53,11 @@ def work_passes(eqn: Eqn) -> float:
     return eqn.op.passes(eqn.input_types, eqn.params) if eqn.op.passes else 0.0
 
 
+def is_contraction(eqn: Eqn) -> bool:
+    """Whether an equation multiplies operands and sums up the products: these are its work."""
+    return eqn.op.regions is None and len(eqn.inputs) > 1 and bool(rule_of(eqn).reductions) and not work_passes(eqn)
+
+
 def access_of(eqn: Eqn) -> tuple[Access, ...]:
     """Per result, where its elements come from."""
     return derived(rule_of(eqn)) if eqn.op.access is None else _ask(_access, eqn)

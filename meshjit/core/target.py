@@ -38,11 +38,11 @@ class Target:
     convolves_floats_only: bool = False  # convolutions of integers and complex numbers are refused
     drops_barriers: bool = False  # before it fuses: only a call that it does not inline keeps two computations apart
     isolates_random_words: bool = False  # hashing that is fused into a reduction may compile for ever (ops/random/threefry)
-    materializes_updates: bool = False  # transform/updates: an update may be fused into the buffer that it still reads
+    materializes_updates: bool = False  # transform/materialize_updates: one may be fused into the buffer that it reads
 
     # What the compiler writes poorly, and what is written instead.
     adds_int8_in_int32: bool = False  # products of int8 with sums of int8 are slow, those with sums of int32 are not
-    shares_shifts: bool = False  # transform/shifts: shifts of one value are slices of one padded value
+    shares_shifts: bool = False  # transform/share_shifts: shifts of one value are slices of one padded value
     slices_late: bool = False  # transform/slice_late: parts of a value that are put together are written to memory first
     pad_passes: float = 0.0  # how often a pad reads what it makes longer, where it is not fused with what makes that
     moved_updates: float = 0.0  # how often what an update changes could be read where that does not happen in place

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.rules import is_contraction
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine, OwnCost
 from meshjit.plan.displaced import displaced
@@ -248,14 +249,14 @@ def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignmen
     """The spread without axes on reduced factors: all of a few updates on every device rather than the sum of results as
     large as what they update, all rows of a weight rather than the sum of a product as large as a batch. Only for ops of which
     it is known what repeating their work costs."""
-    if not is_priced(eqn, rule) or not any(merged.get(f) for f in rule.reductions):
+    if not is_priced(eqn) or not any(merged.get(f) for f in rule.reductions):
         return []
     return [{f: axes for f, axes in merged.items() if f not in rule.reductions}]
 
 
-def is_priced(eqn: Eqn, rule: FactorRule) -> bool:
+def is_priced(eqn: Eqn) -> bool:
     """Whether it is known what repeating the work of an equation that reduces costs: it says so, or is a contraction."""
-    return bool(eqn.op.passes) or (eqn.op.passes is None and len(rule.operands) > 1)
+    return eqn.op.passes is not None or is_contraction(eqn)
 
 
 def _merge(rule: FactorRule, views: Sequence[Assignment], wholes: frozenset[str]) -> Assignment:

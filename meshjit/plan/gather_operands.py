@@ -80,7 +80,7 @@ def _lone_sums(
 def _whole(eqn: Eqn, plan: EquationPlan, walk: Walk, machine: Machine) -> _Whole | None:
     """How an equation is computed so that its result lies where the walk brings it; None if its work alone is too much."""
     rule, target = plan.rule, walk.placements[-1]
-    if target.partial or plan.bodies or not is_priced(eqn, rule) or not any(plan.assignment.get(f) for f in rule.reductions):
+    if target.partial or plan.bodies or not is_priced(eqn) or not any(plan.assignment.get(f) for f in rule.reductions):
         return None
     spread = consistent(rule, rule.project(rule.results[0], target, machine.mesh), machine.mesh)
     there = equation_plan(rule, spread, machine.mesh)

@@ -176,7 +176,7 @@ class Stored:
 def _can_be_repeated(eqn: Eqn, deep: bool) -> bool:
     if not is_pure(eqn) or eqn.op.regions is not None or eqn.op.pinned is not None:
         return False
-    return deep or (rule_of(eqn).is_passthrough and eqn.op.partition is None and not work_passes(eqn))
+    return deep or (rule_of(eqn).is_passthrough and not eqn.op.exchanges and not work_passes(eqn))
 
 
 def least_cuts(before: np.ndarray, passing: np.ndarray, most: float) -> tuple[float, Sequence[int]]:

@@ -18,7 +18,7 @@ from meshjit.core.memories import values_in
 from meshjit.core.ops_in import ops_in
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import Repeat, kinds_of, repeats
-from meshjit.core.rules import rule_of, work_passes
+from meshjit.core.rules import is_contraction
 from meshjit.ops.base.constants import is_zero
 from meshjit.plan.fused_values import fused_values
 from meshjit.plan.in_place import in_place
@@ -83,7 +83,7 @@ def _contractions(program: Program) -> Iterator[tuple[Eqn, list[Any]]]:
         if len(eqn.inputs) > 1 and eqn.op.regions is None:
             contracts = known.get(kind)
             if contracts is None:
-                contracts = known[kind] = bool(rule_of(eqn).reductions) and not work_passes(eqn)
+                contracts = known[kind] = is_contraction(eqn)
             if contracts:
                 yield eqn, [(var, i, eqn.op, tuple(eqn.params.items())) for i, var in enumerate(eqn.inputs)]
 

@@ -36,7 +36,9 @@ Before emission (`clean`, on local Programs):
     26 share_shifts      where the target needs it: after 24, which makes shifts of pads
     27 slice_late        where the target needs it; after 24, which takes slices as early as it can
     28 hide_constants    where the target needs it; after 24, which folds constants
-    29 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    29 materialize_updates   where the target needs it; last of these: no later pass may move a reshape over an update
+    30 place_in_memories   where devices see their host's memory (`runtime/lowering.py`); last of all: copies between memories
+                         stand around equations as they are, and what merges or moves these would move them
 """
 
 from __future__ import annotations

@@ -44,6 +44,9 @@ from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
 _INT = DTYPES["i32"]
+
+# Columns that are factored before the rest of the matrix is brought up to date, where there is no LAPACK. f32[1024, 1024] takes
+# 106, 63, 43, 81 and 125 ms with 8, 16, 32, 64 and 128 on a core of two; f32[2048, 2048] 455, 337 and 371 ms with 32, 64 and 128.
 _PANEL = 64
 
 
@@ -117,6 +120,8 @@ def _order_program(type: TensorType, rows: int) -> Program:
         return builder.build([order_of(builder.input(type), rows)])
 
 
+# Exchanges of one kernel. With 4 to 128 the order of 1,024 rows takes nothing beside the 24 ms of the factors; the text has 1.2
+# kB for each exchange, and takes 0.4 s to compile with 32, and 0.8 with 128.
 _TOGETHER = 32
 
 

@@ -287,7 +287,7 @@ class Model:
     def _dims(self, eqn: Eqn) -> Any:
         """The factors of the result's dims, if the equation goes element by element."""
         rule = self._rule(eqn)
-        plain = rule.is_passthrough and rule.is_simple and len(eqn.outputs) == 1 and eqn.op.partition is None and is_pure(eqn)
+        plain = rule.is_passthrough and rule.is_simple and len(eqn.outputs) == 1 and not eqn.op.exchanges and is_pure(eqn)
         return (rule.results[0], eqn.outputs[0].shape) if plain and eqn.op.seed is None and eqn.op.pinned is None else None
 
     def _joined(self, eqn: Eqn, weight: float) -> Decision | None:
