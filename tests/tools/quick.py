@@ -24,7 +24,7 @@ QUICK: dict[str, dict[str, int]] = {
         "test_transform_goldens": 2, "test_transform_simplify": 1, "test_transform_merge_permutes": 1,
         "test_transform_pair_permutes": 1, "test_transform_fold_slices": 1,
     },
-    "plan": {"test_automatic_experts": 7, "test_plan_bytes": 4, "test_plan_decisions": 1, "test_plan_delay": 1, "test_plan_memory": 3, "test_plan_parts": 13, "test_plan_priorities": 1, "test_golden_programs": 2},
+    "plan": {"test_automatic_experts": 7, "test_plan_bytes": 4, "test_plan_decisions": 1, "test_plan_delay": 1, "test_plan_memory": 3, "test_plan_parts": 13, "test_plan_priorities": 1, "test_golden_programs": 2, "test_golden_decisions": 1},
     "partition": {"test_partition_counting": 5, "test_partition_ops": 230, "test_partition_made_again": 3},
     "simulate": {"test_law_fuzz": 25, "test_fuzz_functions": 23},
     "targets": {"test_targets": 2, "test_targets_files": 5},

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshjit.core.plan import Plan
-from meshjit.core.program import Var
+from meshjit.core.program import Eqn, Var
 from meshjit.core.region import run_regions
 from meshjit.plan.draft import Draft
 from meshjit.plan.events import Move
@@ -23,22 +23,23 @@ CHOICES = 2  # values that are tried by themselves
 
 def propose(draft: Draft) -> Iterator[Proposal]:
     """All that is moved before loops together, then the largest by themselves."""
-    sent = {v: bytes for v, bytes in _moved_before(draft.plan) if v not in draft.unmoved}
-    values = sorted(sent, key=lambda v: -sent[v])
+    sent = {v: (bytes, loop) for v, bytes, loop in _moved_before(draft.plan) if v not in draft.unmoved}
+    values = sorted(sent, key=lambda v: -sent[v][0])
     single = [[v] for v in values[:CHOICES]] if len(values) > 1 else []
     for some in [values, *single] if values else ():
         shapes = ", ".join([str(list(v.shape)) for v in some])
         text = f"read {shapes} in a loop where it lies, and not move it before the loop"
-        yield Proposal("unmoved", ("unmoved", *some), text, saves_bytes=True, unmoved=frozenset(some))
+        source = str(sent[some[0]][1].source or "")
+        yield Proposal("unmoved", ("unmoved", *some), text, source=source, saves_bytes=True, unmoved=frozenset(some))
 
 
-def _moved_before(plan: Plan) -> Iterator[tuple[Var, float]]:
-    """Inputs of loops' bodies that stay the same and are sent before the loop, with the bytes."""
+def _moved_before(plan: Plan) -> Iterator[tuple[Var, float, Eqn]]:
+    """Inputs of loops' bodies that stay the same and are sent before the loop, with the bytes and the loop."""
     for event in plan.events:
         if isinstance(event, Move) and event.walk.bytes and event.eqn is not None and event.eqn.op.regions is not None:
             for region in run_regions(event.eqn):
                 same = [i for i in region.invariant if event.eqn.inputs[region.operands[i]] is event.var] if region.loops else []
-                yield from [(region.program.inputs[i], event.walk.bytes) for i in same]
+                yield from [(region.program.inputs[i], event.walk.bytes, event.eqn) for i in same]
     for step in plan.equations:
         for body in step.bodies:
             yield from _moved_before(body)
