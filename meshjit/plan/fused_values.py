@@ -24,7 +24,7 @@ from meshjit.core.rules import is_fusible, rule_of, work_passes
 from meshjit.transform.update_early import leading_to_results
 
 SOURCES: Final = 8  # values in memory that one of these is made of at most
-ABOUT: Final = 8  # a value is kept for about as long as another one if that outlives it by such a part of its time
+ABOUT: Final = 8  # what a value is made of is there long enough if it lives on into the last eighth of that value's own time
 ROUNDS: Final = 2  # in the second one, values that turned out to lie in memory are what others are made of
 
 NOTHING: Final = frozenset[Var]()

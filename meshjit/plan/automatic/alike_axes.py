@@ -195,6 +195,7 @@ class AlikeFloors(Floors):
         return np.maximum(0.0, needed - np.minimum(have[:, None], asked).prod(axis=-1))
 
     def _holders(self, shape: tuple[int, ...], placement: Placement) -> float:
-        """One, where all others may be idle."""
+        """How many devices have each element at least: one where a dim has no more elements than shards, for the devices along
+        axes that do not divide it any further may have none."""
         shards = [self.mesh.axes_size(axes) for axes in placement.dims]
         return super()._holders(shape, placement) if all(n > count for n, count in zip(shape, shards, strict=True)) else 1.0

@@ -29,15 +29,15 @@ class Domain(Protocol):
         ...
 
     def alike(self, eqn: Eqn, rule: FactorRule) -> object:
-        """The same for equations with the same spreads."""
+        """A key that is equal for two equations whose spreads are the same."""
         ...
 
     def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
-        """Of an equation."""
+        """The ways to spread an equation's factors over axes from which its plan is chosen."""
         ...
 
     def placements(self, var: Var) -> Sequence[Placement]:
-        """Of a value that no equation makes."""
+        """The placements from which that of a value is chosen that no equation makes: an input, a loop's carry."""
         ...
 
     def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:

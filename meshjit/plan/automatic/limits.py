@@ -15,7 +15,7 @@ LATER: Final = 1e9  # entries for the bound of a long Program, once somebody ask
 LONG: Final = 3000  # equations from which no proof is sought unless somebody asks for it
 LONGER: Final = 4500  # equations from which the first round of a proof is made for the better plans that it finds
 FIRST: Final = 1.0  # entries for it
-WORTH: Final = 0.02  # gap of the best plan from which on all of the effort is worth it, where nobody says how much it may be
+WORTH: Final = 0.02  # where nobody sets an effort, a proof gets all of it only while the best plan may be 2 % above the optimum
 FILLED: Final = 200_000  # entries that are gone through in the time in which the tables of an equation are filled; there are no
 # more for longer Programs, whose equal layers are one
 
