@@ -216,6 +216,10 @@ def test_what_is_too_wide_takes_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hinted.fixed and problem.cost(hinted.best()) == hinted.least >= Elimination(problem).least
     spared = Elimination(problem, largest=1000, hints=hinted.best(), spared=hinted.fixed.keys())
     assert spared.least <= hinted.least and not spared.fixed.keys() & hinted.fixed.keys()
+    begun = Elimination(problem, largest=1000, waits=True)  # goes on as if it had not waited, and stays as it was
+    for other in (hinted, spared, hinted):
+        after = begun.with_hints(other.hints, other.spared)
+        assert (after.least, after.best(), after.fixed) == (other.least, other.best(), other.fixed) and not begun.fixed
 
 
 # --- laws of plans ----------------------------------------------------------------------------------------------------

@@ -14,11 +14,19 @@ from meshjit import lax, tree
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program
 from meshjit.core.region import run_regions, without_sharing
+from meshjit.plan.assign import Assigner
+from meshjit.plan.automatic import descend
+from meshjit.plan.automatic.limits import Limits
+from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.prescribe import Prescribed, prescribe
 from meshjit.plan.automatic.saved import replay, saved_of
-from meshjit.plan.draft import Draft
+from meshjit.plan.automatic.start import starts
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import programs_in
 from meshjit.plan.make import Annotations, make_plan
+from meshjit.sharding import PartitionSpec as P
+from meshjit.targets import target_of
 from sharding.mesh import AbstractMesh
 from sharding.placement import Placement
 from tests.tools.every_plan import check_law, drafted, searched
@@ -133,3 +141,37 @@ def test_loops_that_are_computed_again_have_vars_of_their_own() -> None:
     every = [v for part in programs_in(program) for v in part.vars()]
     assert len(every) == len({*every}) and sum(eqn.op.name == "scan" for eqn in program.eqns) == 6
     check_law(program, make_plan(program, MESH, Annotations([None] * 5, [None] * 4)), MESH)
+
+
+def test_a_descent_begins_at_a_batch_over_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elimination that is too wide keeps something of where it began: from nothing that took a quarter longer here."""
+    program, mesh = recurrent(2), AbstractMesh((2, 4), ("x", "y"))
+    nobody, ties = Annotations([None] * 5, [None] * 4), {i: i for i in range(4)}
+    parallel = make_plan(program, mesh, Annotations([*[P()] * 4, P(("x", "y"))], [P()] * 4)).cost
+    monkeypatch.setattr(descend, "LARGEST", 64)
+    plan = make_automatic_plan(program, mesh, nobody, ties=ties, limits=Limits(effort=0.0)).cost
+    assert parallel is not None and plan is not None and plan.seconds <= parallel.seconds
+    monkeypatch.setattr(descend, "starts", lambda *_: [])
+    plan = make_automatic_plan(program, mesh, nobody, ties=ties, limits=Limits(effort=0.0)).cost
+    assert plan is not None and plan.seconds > 1.2 * parallel.seconds
+
+
+def test_the_batch_is_what_no_result_replaces() -> None:
+    """Over axes that divide it together, all first, and those of equal sizes once; over another dim where that takes less."""
+
+    def step(w: Any, x: Any, y: Any) -> Any:
+        return w - mnp.dot(x.T, mnp.tanh(mnp.dot(x, w)) - y)
+
+    def begun(types: list[str], *specs: Any, shape: tuple[int, ...] = (2, 4)) -> list[list[Any]]:
+        program, mesh = traced(step, types), AbstractMesh(shape, ("x", "y"))
+        annotations = Annotations([*specs, *[None] * (3 - len(specs))], [None])
+        every = starts(first_draft(program, annotations, Assigner(Machine(mesh, target_of(mesh)))), {0: 0})
+        return [[*start.draft.annotations.inputs, start.left] for start in every]
+
+    large, both = ["f32[64, 32]", "f32[4096, 64]", "f32[4096, 32]"], ("x", "y")
+    assert begun(large) == [[None, P(both), P(both), ()], [None, P("y"), P("y"), ("x",)], [None, P("x"), P("x"), ("y",)]]
+    assert begun(large, shape=(4, 4)) == [[None, P(both), P(both), ()], [None, P("x"), P("x"), ("y",)]]
+    assert begun(["f32[64, 32]", "f32[4098, 64]", "f32[4098, 32]"])[0] == [None, P("x"), P("x"), ("y",)]
+    assert begun(["f32[8192, 32]", "f32[3, 8192]", "f32[3, 32]"])[0] == [None, P(None, both), P(None, both), ()]
+    assert begun(["f32[5, 3]", "f32[7, 5]", "f32[7, 3]"]) == []
+    assert begun(large, None, P("y"), P("y"))[0] == [P(None, both), P("y"), P("y"), ()]

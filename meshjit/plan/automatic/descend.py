@@ -1,14 +1,17 @@
 """For large Programs on several mesh axes: one axis at a time, exactly, while the others stay; again until nothing gets better.
 
 Each step is an elimination over all equations, with what the axis does as the only choice, so it never gets worse. Where it ends
-depends on where it began, so it begins with each axis first, and with all axes together as one.
+depends on where it began, so it begins several times (`start.py`): with all axes together as one, from a batch over all devices;
+with those axes that a batch over the others leaves; from nowhere.
 
-    start      data, model: each by itself, the other one nowhere yet; then data*model together
+    start      data*model together, from batch[data*model]; model, from batch[data]; data*model from nowhere; data from nowhere
     then       model given data, data given model, … until the cost stays
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +23,14 @@ from meshjit.plan.automatic.domain import Along, Plans
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.memory import with_memory
 from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.start import placements_of, plans_of, starts
 from meshjit.plan.draft import Draft
 from sharding.placement import Placement
 
 LARGEST: Final = 1 << 22  # entries of a table
 LARGEST_OF_LONG: Final = 1 << 19  # of Programs with many equations
-STARTS: Final = 2  # axes that are gone along first, besides all together
-LONG: Final = 3000  # equations from which there is only the start with all axes together
+STARTS: Final = 4
+LONG: Final = 3000  # equations from which tables are smaller
 CYCLES: Final = 3  # times that every axis is gone along
 GAIN: Final = 1 - 1e-6  # a step that gains less ends the descent
 FREE: Final[Mapping[int, float]] = {}
@@ -52,19 +56,26 @@ def descend(
     `is_told_early`: before that, where the first of them stands after its first step."""
     names = tuple(name for name, size in draft.machine.mesh.shape.items() if size > 1)
     common = Plans(draft.machine.mesh, draft.machine.kinds)
-    starts: list[tuple[str, ...]] = [(name,) for name in names]
-    if len(names) > 1:
-        starts = [names, *starts[: STARTS if len(draft.program.eqns) < LONG else 0]]
-    for i, start in enumerate(starts):
+    for i, (state, axes) in enumerate(itertools.islice(_begun(draft, ties, common, names), STARTS)):
         if i and time.perf_counter() > deadline:
             return
-        state = step(draft, ties, common, State(float("inf")), start, prices)
+        state = step(draft, ties, common, state, axes, prices)
         if is_told_early and not i:
             yield state
         if len(names) > 1:
-            others = [*[name for name in names if name not in start], *[name for name in names if name in start]]
+            others = [*[name for name in names if name not in axes], *[name for name in names if name in axes]]
             state = _cycles(draft, ties, common, state, others, deadline, prices)
         yield state
+
+
+def _begun(
+    draft: Draft, ties: Mapping[int, int], common: Plans, names: tuple[str, ...]
+) -> Iterator[tuple[State, tuple[str, ...]]]:
+    """Where descents begin, and the axes that go along first: those that a batch leaves, or all; then from nowhere."""
+    for begun, left in starts(draft, ties) if len(names) > 1 else ():
+        yield State(math.inf, None, (), plans_of(begun, common), placements_of(begun)), left or names
+    for axes in [names] if len(names) == 1 else [names, *[(name,) for name in names]]:
+        yield State(math.inf), axes
 
 
 def _cycles(
@@ -100,10 +111,10 @@ def step(
     problem, hints, spared = with_memory(model, prices), _hints(model, state), set[int]()
     rounded = problem.rounded()  # estimates have no more digits
     best: tuple[float, Sequence[int]] | None = None
-    largest = LARGEST if len(draft.program.eqns) < LONG else LARGEST_OF_LONG
+    begun = Elimination(rounded, largest=LARGEST if len(draft.program.eqns) < LONG else LARGEST_OF_LONG, waits=True)
     for _ in range(ROUNDS):
         try:
-            elimination = Elimination(rounded, largest=largest, hints=hints, spared=spared)
+            elimination = begun.with_hints(hints, spared)
         except TooWide:
             break
         choices = elimination.best()

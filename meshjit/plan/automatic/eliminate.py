@@ -13,6 +13,7 @@ tables are kept as they are: their sum is large, and going back asks for one col
 
 from __future__ import annotations
 
+import copy
 import heapq
 import itertools
 import math
@@ -59,7 +60,8 @@ class Elimination:
     Variables go in the `order` that is given, however much that is. Without one, the variable goes next whose table is least;
     beyond `largest` entries of a table, or TOTAL of all, it raises TooWide; with `hints`, a choice per variable or None, it takes
     the hint of one of the variables of too large a table instead, if possible of one that is not in `spared`. Then `fixed` is not
-    empty, and `least` is the least of what is left."""
+    empty, and `least` is the least of what is left. One that `waits` stops before the first table that is too large; `with_hints`
+    goes on from there, with other hints each time."""
 
     def __init__(
         self,
@@ -69,8 +71,9 @@ class Elimination:
         hints: Sequence[int | None] = (),
         spared: Container[int] = (),
         order: Sequence[int] | None = None,
+        waits: bool = False,
     ) -> None:
-        self.hints, self.spared, self.last = hints, spared, last
+        self.hints, self.spared, self.last, self.waits = hints, spared, last, waits
         self.fixed: dict[int, int] = {}
         self.problem = problem
         self.tables = dict(problem.tables)
@@ -81,6 +84,7 @@ class Elimination:
         self.neighbours = [{u for scope in scopes for u in scope} - {v} for v, scopes in enumerate(self.of)]
         self.largest = largest
         self.buckets: list[Bucket] = []
+        self.ahead: list[int] = []  # variables that one that waits has not eliminated yet
         self.entries = 0
         self.single = [v for v, size in enumerate(problem.sizes) if size == 1]  # tables are cut instead of joined
         least = sum([self._cut(v, 0) for v in self.single])
@@ -92,20 +96,33 @@ class Elimination:
         self.first_kept = len(self.buckets)  # the buckets of `last` begin here
         self.least = self._run(sorted(kept), self.least)
 
+    def with_hints(self, hints: Sequence[int | None], spared: Container[int]) -> Elimination:
+        """What comes of one that waits, which stays as it is."""
+        other = copy.copy(self)
+        other.hints, other.spared, other.waits = hints, spared, False
+        other.fixed, other.tables, other.buckets = dict(self.fixed), dict(self.tables), [*self.buckets]
+        other.of, other.neighbours = [set(scopes) for scopes in self.of], [set(near) for near in self.neighbours]
+        other.least = other._run(self.ahead, self.least)
+        return other
+
     def _run(self, variables: Sequence[int], least: float) -> float:
-        waiting, sizes = [(self._size(v), v) for v in variables], {v: self._size(v) for v in variables}
+        sizes = {v: self._size(v) for v in variables}
+        waiting = [(size, v) for v, size in sizes.items()]
         heapq.heapify(waiting)
         while waiting:
             size, variable = heapq.heappop(waiting)
             if sizes.get(variable) != size:
                 continue
+            if size > self.largest and self.waits:
+                self.ahead = list(sizes)
+                return least
             if size > self.largest:
                 gone = self._candidate(variable, size)
                 near = list(self.neighbours[gone])
                 least += self._fix(gone)
             else:
                 gone = variable
-                if self.entries + size > TOTAL and not self.hints:
+                if self.entries + size > TOTAL and not (self.hints or self.waits):
                     raise TooWide(f"tables of more than {TOTAL:,} entries")
                 least += self._eliminate(variable)
                 near = self.buckets[-1].scope

@@ -98,6 +98,7 @@ class Proof:
         self.tried = set[tuple[int, ...]]()
         self.supposed = SUPPOSED if attempt is not None else 1.0  # of the distance to the best plan; 1 is no supposition
         self.gain = GAIN
+        self.near = 0.0  # times the bound: where the best plan takes no more, nothing further is sought
         self.is_watched = True
         self.is_exact = False  # whether the cheapest assignment of an elimination has exact prices: tables say no more then
         self.is_through = False  # whether that is final: sets of placements are told apart as well
@@ -106,6 +107,11 @@ class Proof:
     def is_closed(self) -> bool:
         """Whether the bound reaches the best plan."""
         return self.bound * EQUAL >= self.upper
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the best plan is as near to the bound as was asked for."""
+        return self.is_closed or self.near * self.bound >= self.upper
 
     @property
     def rent_left(self) -> float:
@@ -123,7 +129,7 @@ class Proof:
         """Whether the bound reaches the best plan or rises no more, or the effort is spent."""
         is_spent = self.worthwhile <= 0 or time.perf_counter() > self.deadline
         is_through = self.is_through and not LEAST_SUPPOSED < self.supposed < 1  # nor is anything left to be supposed
-        return is_spent or self.is_closed or is_through or self.idle >= IDLE or self.in_vain >= self.most_in_vain
+        return is_spent or self.is_near or is_through or self.idle >= IDLE or self.in_vain >= self.most_in_vain
 
     @property
     def worthwhile(self) -> float:
@@ -158,7 +164,7 @@ class Proof:
         before, upper, size, (bound, excess, parts) = self.bound, self.upper, self.left.size, self.left.messages.bound()
         self.bound = max(before, bound)
         self._note()
-        if self.is_closed:
+        if self.is_near:
             return
         excess, parts = self._leave_out(bound, excess, parts)
         if self.attempt is not None:

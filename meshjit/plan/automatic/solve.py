@@ -42,6 +42,7 @@ NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that
 FAR: Final = 1.05  # times the seconds of another Search's plan: a plan of a descent after which no more are made
 OPEN: Final = 1.05  # times the bound: a plan beside which that of propagation from spread inputs is priced, too
 FAR_OF_LONG: Final = 1.03  # times the bound: a long Program gets further rounds of a proof as long as its best plan takes more,
+VERY_FAR_OF_LONG: Final = 1.1  # likewise: where steps of a descent gain more in their time than rounds,
 FURTHER: Final = 0.5  # with so much of the effort for its bound at most
 NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
 UNSURE: Final = 1 / 3  # of the effort, where no plan that fits was made
@@ -85,10 +86,11 @@ class Search(Made):
 
     def known(self, enough: float) -> float:
         """Seconds below which there is no plan, or `enough` if those are more: the bound of seconds and rent, less what rent
-        there may be; or what the choices that are left cost at least without it."""
+        there may be; or what the choices that are left cost at least without it. That is not asked where the bound is worked out
+        later."""
         least = max(self.bound - self.rent_left, min(self.bound, self.least_work))
-        if least >= enough:
-            return enough
+        if least >= enough or self.is_bounded_later:
+            return min(enough, least)
         try:
             return min(enough, max(least, min(self.most, self._without_rent())))
         except TooWide:
@@ -167,10 +169,14 @@ class Search(Made):
         return not self.proof.is_over
 
     def _go_on(self, proof: Proof) -> None:
-        """Further rounds for a long Program, as long as its best plan is far from the bound, for better plans."""
+        """Further rounds for a long Program, as long as its best plan is far from the bound, for better plans. Where it is very
+        far the descent is gone to its end first."""
+        if self.most > VERY_FAR_OF_LONG * proof.bound:
+            self._descend(1)
+            proof.upper = min(proof.upper, self.fitting)
         proof.grant(FURTHER * self.later)
-        while not proof.is_over and self.most > FAR_OF_LONG * proof.bound:
-            proof.run(ROUND)
+        proof.near = FAR_OF_LONG
+        proof.run()
         proof.effort = 0.0
 
     @property
@@ -194,7 +200,7 @@ class Search(Made):
             self.bound = max(self.bound, self._relaxed())
         is_near = self.is_complete or self.most <= (NEAR_RELAXED if is_relaxed else NEAR) * self.bound
         if not is_near and self.quickest <= FAR * self.rival:
-            self._descend()
+            self._descend(1 if self.later and self.most <= VERY_FAR_OF_LONG * self.bound else None)
 
     def settle(self) -> Candidate:
         """The fastest plan, as proposals improve it."""
@@ -223,7 +229,7 @@ class Search(Made):
         is_beyond = best.refined_by == SPREAD or best.is_in_blocks  # over parts of axes, or it is written otherwise
         if is_beyond and cost.seconds * EQUAL < self.bound:
             known, self.is_complete = min(known, self.least_work), False
-        later = None if self.begins_relaxed and self.best is not None else self._proved_later(fastest, known)
+        later = self._proved_later(fastest, known) if self.is_bounded_later else None
         least = quick if best is not fastest else None
         optimum = Optimum(cost.seconds, known, self.searched, self.is_complete, later, least, cost.wire_bytes)
         saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan, best.way)
@@ -331,10 +337,13 @@ class Search(Made):
         effort = self.later or self.effort
         return relaxed_bound_on(self.draft, self.ties, self.best.seconds, effort, self.deadline, self.attempt)
 
-    def _proved_later(self, best: Candidate, known: float) -> Callable[[], float] | None:
-        """What bounds the seconds of all plans, where the search was too long for a proof."""
-        if not self.later:
-            return None
+    @property
+    def is_bounded_later(self) -> bool:
+        """Whether the bound is worked out once somebody asks for it: where the search was too long for a proof."""
+        return bool(self.later) and not (self.begins_relaxed and self.best is not None)
+
+    def _proved_later(self, best: Candidate, known: float) -> Callable[[], float]:
+        """What bounds the seconds of all plans then."""
         draft, ties, later, seconds = self.draft, self.ties, self.later, best.seconds
         return lambda: max(known, bound_on(draft, ties, seconds, later) - self.most_rent)
 

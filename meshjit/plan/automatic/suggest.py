@@ -22,14 +22,17 @@ Assignment: TypeAlias = tuple[float, list[int]]  # with its cost, inf where it i
 
 
 def around(problem: Problem, known: Sequence[int], largest: int) -> Iterator[Assignment]:
-    """The best assignments, with tables of so many entries, where a part of the one that is known is left as it is."""
-    hints, spared = list[int | None](known), set[int]()
+    """The best assignments, with tables of so many entries, where a part of the one that is known is left as it is; as long as
+    that gains something."""
+    hints, spared, begun = list[int | None](known), set[int](), Elimination(problem, largest=largest, waits=True)
+    least = None
     for _ in range(NEARBY):
-        elimination = Elimination(problem, largest=largest, hints=hints, spared=spared)
+        elimination = begun.with_hints(hints, spared)
         choices = elimination.best()
         yield elimination.least, choices
-        if not elimination.fixed:
+        if not elimination.fixed or elimination.least == least:
             return
+        least = elimination.least
         spared |= elimination.fixed.keys()
         hints = list[int | None](choices)
 
