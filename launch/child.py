@@ -120,8 +120,8 @@ class Child:
 
     def blames(self) -> int | None:
         """The rank of the process for which it says that it ends; None where it says nothing of the kind."""
-        said = [match for line in list(self.last)[-3:] if (match := _BLAMES.search(line))]
-        return int(said[-1][1]) if said else None
+        blames = [match for line in list(self.last)[-3:] if (match := _BLAMES.search(line))]
+        return int(blames[-1][1]) if blames else None
 
     def fate(self, out_of_memory: bool) -> str:
         assert self.status is not None

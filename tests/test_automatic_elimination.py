@@ -107,7 +107,7 @@ def test_the_best_of_a_few_orders_goes_through_fewer_entries() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(problems(most=30))
+@given(problems(most=60))
 def test_elimination_is_what_a_milp_solver_finds(problem: Problem) -> None:
     least, relaxed = solved(problem, integral=True), solved(problem, integral=False)
     assert Elimination(problem).least == pytest.approx(least)

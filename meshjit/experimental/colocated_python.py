@@ -110,8 +110,8 @@ class ColocatedFunction:
         in_specs: ShapeDtypeStructs in the tree of `(args, kwargs)`. devices: where it runs if it has no arguments. What is not
         given stays. Raises ValueError at the call where a type is another one.
         """
-        said = {"in_specs": in_specs, "out_specs_fn": out_specs_fn, "devices": devices}
-        return replace(self, **{name: value for name, value in said.items() if value is not None})
+        settings = {"in_specs": in_specs, "out_specs_fn": out_specs_fn, "devices": devices}
+        return replace(self, **{name: value for name, value in settings.items() if value is not None})
 
     @property
     def _name(self) -> str:

@@ -90,7 +90,7 @@ class Pmapped:
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        function, leaves, shardings = self._found(args, kwargs)
+        function, leaves, shardings = self._mapped(args, kwargs)
         if active_trace() is not None:
             return function.nested(*leaves)
         if process_count() > 1:
@@ -101,7 +101,7 @@ class Pmapped:
     @boundary
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Trace, plan, partition and emit for these arguments."""
-        function, leaves, shardings = self._found(args, kwargs)
+        function, leaves, shardings = self._mapped(args, kwargs)
         if process_count() > 1:
             leaves = [of_all_processes(x, s) for x, s in zip(leaves, shardings, strict=True)]
         return function.placed.lower(*leaves)
@@ -109,7 +109,7 @@ class Pmapped:
     def __repr__(self) -> str:
         return f"<{self.title}>"
 
-    def _found(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Jitted, list[Any], list[NamedSharding]]:
+    def _mapped(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Jitted, list[Any], list[NamedSharding]]:
         """The jitted function of the leaves, the leaves, and where they go."""
         if device_axis_names():
             raise ValueError(

@@ -43,7 +43,7 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     if type(x) is Tracer:
         return x, x.variable.type, x.weak_type
     if is_python_number(x):
-        array = _numbers(x, _wanted(dtype_of_python_scalar(x), dtype), dtype)
+        array = _numbers(x, _at_once(dtype_of_python_scalar(x), dtype), dtype)
         weak = not isinstance(x, bool)
         return array.view(WeakNumber) if weak else array, TensorType((), array.dtype), weak
     if isinstance(x, list | tuple):
@@ -86,7 +86,7 @@ def not_numbers(keys: PRNGKeyArray, what: str) -> NotNumbersError:
     )
 
 
-def _wanted(natural: np.dtype[Any], dtype: Any) -> np.dtype[Any]:
+def _at_once(natural: np.dtype[Any], dtype: Any) -> np.dtype[Any]:
     """The canonical natural dtype of Python numbers; integers that become other integers are those at once."""
     if dtype is not None and natural.kind == "i" and is_integer(np.dtype(dtype)):
         natural = np.dtype(dtype)
@@ -119,7 +119,7 @@ def _nested(x: Any, dtype: Any) -> Any:
     if array.dtype.kind not in "OSUMm" and _has_numpy(x):
         return _numbers(x, array.dtype if dtype is not None or not array.size else _common_dtype(_leaves(x), False)[0])
     if array.dtype.kind in "iuO" and not _has_numpy(x) and not _has_strangers(array):  # Python integers: i32, as in JAX
-        return _numbers(x, _wanted(np.dtype(np.int64), dtype), dtype)
+        return _numbers(x, _at_once(np.dtype(np.int64), dtype), dtype)
     return array
 
 

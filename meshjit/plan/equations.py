@@ -169,7 +169,7 @@ class Planner:
         told = {i: Verdict(None, refusal=there) for i, there in asked.items() if isinstance(there, str)}
         while kept != sums:
             sums, (course, steps) = kept, with_sums(kept)
-            told |= verdicts(region, course.delays, sums, _wanted(eqn, region, outside))
+            told |= verdicts(region, course.delays, sums, _targets(eqn, region, outside))
             kept = {i: p for i, p in sums.items() if told[i].pays or (collects[i] and told[i].placement)}
         hoists = list(self.bring_before(eqn, region, steps, outside, course.placements))
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
@@ -181,10 +181,10 @@ class Planner:
             *[_accumulation(program.inputs[i], verdict, i in sums) for i, verdict in told.items()],
             *course.delays.events, *moves, *self.assigner.choices(program, steps),
         )  # fmt: skip
-        wanted = _wanted(eqn, region, outside)
+        targets = _targets(eqn, region, outside)
         leaving = {output: sums[i] for i, output in region.carried if i in sums}
         types = {output: program.outputs[output].type for output in leaving}
-        after = [course.delays.price(types[o], p, wanted[o] or p.without_partial()) for o, p in leaving.items()]
+        after = [course.delays.price(types[o], p, targets[o] or p.without_partial()) for o, p in leaving.items()]
         plan = Plan(program, machine.mesh, placements, steps, inputs, outputs, cost=cost, collectives=collectives, events=events)
         return plan, Price.of(after)
 
@@ -247,8 +247,8 @@ def _as_they_are(eqn: Eqn, regions: Sequence[Region], placements: Mapping[Var, P
     }
 
 
-def _wanted(eqn: Eqn, region: Region, outside: Mapping[Var, Placement]) -> list[Placement | None]:
-    """Where the results are wanted that the region's outputs become."""
+def _targets(eqn: Eqn, region: Region, outside: Mapping[Var, Placement]) -> list[Placement | None]:
+    """Where the results go that the region\'s outputs become."""
     return [None if result is None else outside[eqn.outputs[result]].without_partial() for result in region.results]
 
 

@@ -212,15 +212,15 @@ def brought(program: Program, operands: Sequence[Any], shardings: Sequence[Named
     if mesh is None or not is_explicit(mesh):
         return program
     given = zip(program.inputs, map(sharding_in_type, operands), strict=True)
-    found = program_specs(program, [explicit_part(s.spec if s is not None else None, v.rank, mesh) for v, s in given], mesh)
+    specs = program_specs(program, [explicit_part(s.spec if s is not None else None, v.rank, mesh) for v, s in given], mesh)
     asked = [s if s is None else explicit_part(s.spec, v.rank, mesh) for v, s in zip(program.outputs, shardings, strict=True)]
-    if all(spec is None or spec == own for spec, own in zip(asked, found, strict=True)):
+    if all(spec is None or spec == own for spec, own in zip(asked, specs, strict=True)):
         return program
     with Builder(program.name) as builder:
         values = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
         return builder.build([
             v if spec is None or spec == own else builder.emit(holding(spec), [v], {"spec": pin_of(spec, mesh)})[0]
-            for v, spec, own in zip(values, asked, found, strict=True)
+            for v, spec, own in zip(values, asked, specs, strict=True)
         ])
 
 

@@ -158,7 +158,7 @@ class _Loops:
             yield self._copy(eqn)
 
     def _copy(self, eqn: Eqn) -> Eqn:
-        inputs = tuple([self._found(v) for v in eqn.inputs])
+        inputs = tuple([self._again(v) for v in eqn.inputs])
         outputs = tuple([self.awaited[v][0] if v in self.awaited else Var(v.type, v.hint) for v in eqn.outputs])
         params = eqn.params if eqn.op.regions is None else self._own(eqn.params)
         self.here.update(zip(eqn.outputs, outputs, strict=True))
@@ -172,7 +172,7 @@ class _Loops:
             self.originals.update(zip(_vars(new), _vars(old), strict=True))
         return own
 
-    def _found(self, var: Var) -> Var:
+    def _again(self, var: Var) -> Var:
         """A value of the first body in the second: made again already, an operand of both loops, or stacked for it."""
         if var not in self.here:
             consts, _, xs = _split(self.pair.body.inputs, self.pair.forward)

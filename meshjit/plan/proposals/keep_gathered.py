@@ -37,7 +37,7 @@ def _gathering(draft: Draft, plan: Plan) -> Iterator[tuple[Eqn, tuple[Placement,
     """The equations for which operands are gathered whose results are then shards, if something is moved that depends on them;
     and their results without the axes that are gathered."""
     brought = {event.eqn for event in plan.events if isinstance(event, Move) and event.walk.bytes}
-    found = dict[Eqn, tuple[Placement, ...]]()
+    gathered = dict[Eqn, tuple[Placement, ...]]()
     pairs = [*zip(plan.program.eqns, plan.equations, strict=True)]
     copies = {id(step): (eqn, step) for eqn, step in pairs}  # equal equations share a step
     gathers = {i for i, (eqn, step) in copies.items() if not step.bodies and draft.machine.effect(eqn, step).exchange.requests}
@@ -48,9 +48,9 @@ def _gathering(draft: Draft, plan: Plan) -> Iterator[tuple[Eqn, tuple[Placement,
             continue
         results = _by_own_rule(draft, eqn, step) or (_as_made(draft, plan, eqn, step) if eqn in brought else None)
         if results is not None:
-            found[eqn] = results
-    if found and _is_moved(plan, found):
-        yield from found.items()
+            gathered[eqn] = results
+    if gathered and _is_moved(plan, gathered):
+        yield from gathered.items()
 
 
 def _by_own_rule(draft: Draft, eqn: Eqn, step: EquationPlan) -> tuple[Placement, ...] | None:
@@ -78,15 +78,15 @@ def _as_made(draft: Draft, plan: Plan, eqn: Eqn, step: EquationPlan) -> tuple[Pl
     return made if all([there >= here for here, there in sides]) else None
 
 
-def _is_moved(plan: Plan, found: Mapping[Eqn, object]) -> bool:
+def _is_moved(plan: Plan, gathered: Mapping[Eqn, object]) -> bool:
     """Whether values that depend on what these equations make are moved, or take part in what others send."""
     follows = set[Var]()
     for eqn in plan.program.eqns:
-        if eqn in found or not follows.isdisjoint(eqn.inputs):
+        if eqn in gathered or not follows.isdisjoint(eqn.inputs):
             follows.update(eqn.outputs)
     for event in plan.events:
         if isinstance(event, Move) and event.var in follows and event.walk.bytes:
             return True
-        if isinstance(event, Exchange) and event.eqn not in found and not follows.isdisjoint(event.eqn.inputs):
+        if isinstance(event, Exchange) and event.eqn not in gathered and not follows.isdisjoint(event.eqn.inputs):
             return True
     return False
