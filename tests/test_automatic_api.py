@@ -21,7 +21,7 @@ from meshjit.core.decision import parse_decisions
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.task import Task
 from meshjit.sharding import AUTO, AbstractMesh, NamedSharding, PartitionSpec as P
-from sharding.spec import spec_of
+from sharding.spec import placement_of, spec_of
 
 WIDTH, ROWS = 48, 100
 
@@ -148,6 +148,48 @@ def test_what_is_placed_stays() -> None:
     assert str(planned(pinned, weights, x).inputs[-1]) == "[a, -]"
     committed = mj.device_put(x, NamedSharding(mesh, P("b")))
     assert str(planned(mj.auto(step, mesh=mesh), weights, committed).inputs[-1]) == "[b, -]"
+
+
+SQUARE = AbstractMesh((4, 2), ("x", "y"))
+
+
+@pytest.mark.parametrize("how", [{"mesh": SQUARE}, {"devices": 8}, {"topology": "v5e:4x2"}], ids=str)
+@pytest.mark.parametrize(
+    ("ins", "outs"),
+    [
+        ((P("x"), P()), P("x")),
+        ((P("x"), AUTO), P("x")),
+        ((P("x"), None), AUTO),
+        ((P(("x", "y")), AUTO), None),
+        (AUTO, AUTO),
+        (None, P("y")),
+    ],
+    ids=str,
+)
+def test_what_is_placed_stays_on_both_sides(how: dict[str, Any], ins: Any, outs: Any) -> None:
+    """With both given, specs and AUTO were said to have no mesh."""
+    types = {"a": mj.ShapeDtypeStruct((64, 32), np.float32)}, mj.ShapeDtypeStruct((32, 16), np.float32)
+    ins = ({"a": ins[0]}, ins[1]) if isinstance(ins, tuple) else ins
+    planned = mj.auto(lambda p, w: p["a"] @ w, in_shardings=ins, out_shardings=outs, **how).trace(*types).plan()
+    asked = [] if not isinstance(ins, tuple) else [(ins[0]["a"], planned.plan.inputs[0]), (ins[1], planned.plan.inputs[1])]
+    for spec, place in [*asked, (outs, planned.plan.outputs[0])]:
+        assert not isinstance(spec, P) or place == placement_of(spec, 2)
+    assert planned.plan.optimum is not None and planned.mesh.size == 8
+
+
+def test_specs_choose_among_meshes_of_so_many_devices() -> None:
+    types = mj.ShapeDtypeStruct((64, 32), np.float32)
+    assert "y" in mj.auto(lambda x: x + 1, devices=8, in_shardings=P("y")).trace(types).plan().mesh.axis_names
+    with pytest.raises(mj.errors.ShardingError, match="jit\\(lambda\\): meshjit.auto is on AbstractMesh.* but in_shardings for x is on"):
+        mj.auto(lambda x: x, mesh=SQUARE, in_shardings=NamedSharding(MESH, P("x"))).trace(types).plan()
+
+
+def test_specs_of_a_function_that_is_called_in_another_are_on_its_mesh() -> None:
+    """The error was that there is no mesh."""
+    inner = mj.auto(lambda x: x + 1, mesh=SQUARE, in_shardings=P("x"), out_shardings=P("y"))
+    types = mj.ShapeDtypeStruct((64, 32), np.float32)
+    program = planned(mj.auto(lambda x: inner(x), mesh=SQUARE), types).program
+    assert [e.params["spec"] for e in program.eqns if e.op.name == "sharding_constraint"] == [P("x", None), P("y", None)]
 
 
 def test_more_devices_than_there_are_can_be_planned_for() -> None:
@@ -721,6 +763,16 @@ def test_auto_where_nothing_can_be_chosen(call: Any, where: str) -> None:
         (
             lambda: mj.auto(step, in_shardings=P("x")),
             "auto: in_shardings and out_shardings name the axes of a mesh, and there is none\n  fix: auto(…, mesh=mesh)",
+        ),
+        (
+            lambda: mj.auto(step, devices=8, in_shardings=(AUTO, P("data"))),
+            "auto: in_shardings or out_shardings name axis 'data', and no mesh of 8 devices that is tried has such; its axes are x, y\n"
+            "  fix: name one of these, or auto(…, mesh=mesh)",
+        ),
+        (
+            lambda: mj.auto(step, topology="v5e:8", in_shardings=NamedSharding(MESH, P("x"))),
+            f"auto: in_shardings or out_shardings: {NamedSharding(MESH, P('x'))} has devices of its own, and no mesh is given\n"
+            "  fix: auto(…, mesh=mesh), and leave devices and topology out",
         ),
         (lambda: mj.auto(step, devices=0), "auto: devices=0\n  fix: at least 1"),
         (lambda: mj.auto(step, memory=0), f"auto: memory=0\n  fix: {SOME_BYTES}"),

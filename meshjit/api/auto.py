@@ -13,13 +13,17 @@ from typing import Any, Final
 from meshjit.api.call import Automatic
 from meshjit.api.mesh_choice import AXES
 from meshjit.api.putting import make_mesh
+from meshjit.api.shardings import is_sharding_leaf
 from meshjit.api.wrapped import Wrapped
 from meshjit.plan.automatic.limits import Limits
 from meshjit.runtime import client
 from meshjit.targets.files import topology_named
+from meshjit.trees import USERS as tree
+from sharding.axes import name_of
 from sharding.figures import Figures
 from sharding.mesh import AbstractDevice, AbstractMesh, BaseMesh
-from sharding.named import AUTO
+from sharding.named import AUTO, Sharding
+from sharding.spec import PartitionSpec, entry_axes
 
 _OWN: Final = ("self", "fun", "in_shardings", "out_shardings", "automatic", "replicates_none")
 _OPTIONS: Final = tuple([n for n in inspect.signature(Wrapped.__init__).parameters if n not in _OWN])
@@ -53,23 +57,19 @@ def auto(
     bound is worked out when somebody asks.
     time_limit: seconds after which the search ends in any case; none by default, for the plan may then depend on how busy the
     machine is. plan: a file that `Plan.save` wrote, which is planned by instead of searching; it is refused for another program,
-    mesh or machine. in_shardings and out_shardings: as of jit, for what is to be placed otherwise; they need `mesh`. A result
-    with the tree and types of an argument is its next state, and lies as it does. `options`: the others of jit. ValueError for
-    arguments that contradict one another, and for limits that nothing can keep to; TypeError for what is no number."""
+    mesh or machine. in_shardings and out_shardings: as of jit, for what is to be placed otherwise: specs of the mesh's axes,
+    which are x, y, … where `devices` or `topology` give it. A result with the tree and types of an argument is its next state,
+    and lies as it does. `options`: the others of jit. ValueError for arguments that contradict one another, and for limits
+    that nothing can keep to; TypeError for what is no number."""
     devices = None if devices is None else _whole(devices)
     _check_kinds(mesh, topology, plan, options)
-    if mesh is None and (in_shardings is not None or out_shardings is not None):
-        problem = "in_shardings and out_shardings name the axes of a mesh, and there is none"
-        raise ValueError(f"auto: {problem}\n  fix: auto(…, mesh=mesh)")
-    meshes = (mesh,) if mesh is not None else meshes_of(devices, topology)
     if mesh is not None and (devices is not None or topology is not None):
         other = "devices" if devices is not None else "topology"
         raise ValueError(f"auto: mesh and {other} were both given\n  fix: leave {other} out; the mesh has them")
+    ins, outs = (AUTO if s is None else s for s in (in_shardings, out_shardings))
+    meshes = (mesh,) if mesh is not None else _with_named_axes(devices, topology, (ins, outs))
     limits = Limits(memory, time_limit, None if plan is None else os.fspath(plan), effort).checked("auto")
-    automatic = Automatic(limits, () if len(meshes) == 1 else tuple(meshes))
-    there = AUTO(meshes[0]) if len(meshes) == 1 else AUTO
-    ins, outs = (there if s is None else s for s in (in_shardings, out_shardings))
-    return Wrapped(fun, in_shardings=ins, out_shardings=outs, automatic=automatic, **options)
+    return Wrapped(fun, in_shardings=ins, out_shardings=outs, automatic=Automatic(limits, tuple(meshes)), **options)
 
 
 def _check_kinds(mesh: Any, topology: Any, plan: Any, options: Mapping[str, Any]) -> None:
@@ -97,6 +97,36 @@ def _whole(devices: int) -> int:
         return operator.index(devices)
     except TypeError:
         raise TypeError(f"auto: devices={devices!r} is no whole number\n  fix: how many there are, such as devices=8") from None
+
+
+def _with_named_axes(devices: int | None, topology: str | None, shardings: Any) -> Sequence[BaseMesh]:
+    """The meshes of so many devices that have the axes of all specs among the shardings. ValueError where none has."""
+    leaves = tree.leaves(shardings, is_leaf=is_sharding_leaf)
+    _check_mesh_is_left_open(leaves, devices is not None or topology is not None)
+    specs = [leaf for leaf in leaves if isinstance(leaf, PartitionSpec)]
+    named = {name_of(axis): None for spec in specs for entry in spec for axis in entry_axes(entry)}
+    meshes = meshes_of(devices, topology)
+    fitting = [mesh for mesh in meshes if {*named} <= {*mesh.axis_names}]
+    if fitting:
+        return fitting
+    known = dict.fromkeys(axis for mesh in meshes for axis in mesh.axis_names)
+    missing = next((f"axis {axis!r}" for axis in named if axis not in known), f"axes {', '.join(map(repr, named))} together")
+    one = f"{meshes[0]} has no" if len(meshes) == 1 else f"no mesh of {meshes[0].size} devices that is tried has"
+    problem = f"in_shardings or out_shardings name {missing}, and {one} such; its axes are {', '.join(known)}"
+    raise ValueError(f"auto: {problem}\n  fix: name one of these, or auto(…, mesh=mesh)")
+
+
+def _check_mesh_is_left_open(leaves: Sequence[Any], is_said: bool) -> None:
+    """ValueError for shardings with a mesh of their own, and for specs where nobody says of which mesh: `is_said`, how many
+    devices it has."""
+    for leaf in leaves:
+        if isinstance(leaf, Sharding) or getattr(leaf, "mesh", None) is not None:
+            problem, fix = f"{leaf} has devices of its own, and no mesh is given", "auto(…, mesh=mesh)"
+            fix = f"{fix}, and leave devices and topology out" if is_said else fix
+            raise ValueError(f"auto: in_shardings or out_shardings: {problem}\n  fix: {fix}")
+    if not is_said and any(isinstance(leaf, PartitionSpec) for leaf in leaves):
+        problem = "in_shardings and out_shardings name the axes of a mesh, and there is none"
+        raise ValueError(f"auto: {problem}\n  fix: auto(…, mesh=mesh)")
 
 
 def meshes_of(devices: int | None, topology: str | None) -> Sequence[BaseMesh]:

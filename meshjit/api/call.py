@@ -31,10 +31,16 @@ class Context:
 
 @dataclass(frozen=True)
 class Automatic:
-    """A search for the best plan. `meshes`: one is chosen among these, where none is named."""
+    """A search for the best plan. `meshes`: the mesh of the call, or several among which one is chosen; none where the mesh is
+    that of shardings or of the context."""
 
     limits: Limits = Limits()
     meshes: tuple[BaseMesh, ...] = ()
+
+    @property
+    def mesh(self) -> BaseMesh | None:
+        """The only one."""
+        return self.meshes[0] if len(self.meshes) == 1 else None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from meshjit.api.arguments import Split
 from meshjit.api.call import Automatic
 from meshjit.api.constraint import put_traced, reshard
 from meshjit.api.leaves import host_array, stack_level, strict_argument
-from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, keywords_not_placed
+from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, is_sharding_leaf, keywords_not_placed
 from meshjit.config import config
 from meshjit.core.ref import Ref
 from meshjit.core.region import nesting
@@ -20,7 +20,8 @@ from meshjit.runtime.shardings import one_device_mesh
 from meshjit.trace import as_operand, require_mesh
 from meshjit.trace.refs import check_distinct, store_outputs
 from meshjit.trees import WORDS as tree
-from sharding.named import Sharding
+from sharding.mesh import BaseMesh
+from sharding.named import NamedSharding, Sharding
 from sharding.spec import PartitionSpec
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def searched(automatic: Automatic | None) -> Generator[None]:
 
 def _constrained_function(wrapped: Wrapped, split: Split) -> Callable[..., Any]:
     """The function of the arguments that are not static, its shardings as constraints."""
-    ins, outs = wrapped.meaning(wrapped.in_shardings), wrapped.meaning(wrapped.out_shardings)
+    mesh = None if wrapped.automatic is None else wrapped.automatic.mesh
+    ins, outs = (_on_mesh(wrapped.meaning(each), mesh) for each in (wrapped.in_shardings, wrapped.out_shardings))
 
     def fun(*args: Any, **kwargs: Any) -> Any:
         if ins is not UNSPECIFIED and ins is not None:
@@ -95,6 +97,17 @@ def _constrained_function(wrapped: Wrapped, split: Split) -> Callable[..., Any]:
         return _all_constrained(wrapped.parameters.join(args, kwargs, split.statics), outs, "out_shardings")
 
     return fun
+
+
+def _on_mesh(shardings: Any, mesh: BaseMesh | None) -> Any:
+    """The same with specs on the mesh that `auto` was given."""
+    if mesh is None or shardings is UNSPECIFIED:
+        return shardings
+
+    def on_mesh(sharding: Any) -> Any:
+        return NamedSharding(mesh, sharding) if isinstance(sharding, PartitionSpec) else sharding
+
+    return tree.map(on_mesh, shardings, is_leaf=is_sharding_leaf)
 
 
 def _all_constrained(values: Any, shardings: Any, what: str) -> Any:

@@ -139,7 +139,8 @@ class _Finder:
             for i, key in enumerate(self.keys)
             if key.committed and key.sharding is not None
         ]
-        return find_mesh(call.title, named, committed, traced.mesh, inside)
+        chosen = None if call.automatic is None else call.automatic.mesh
+        return find_mesh(call.title, named, committed, traced.mesh, inside, chosen)
 
     def _check_committed(self, i: int, asked: Any, mesh: Any) -> None:
         """A committed argument that is elsewhere than in_shardings say is an error, not a silent move."""

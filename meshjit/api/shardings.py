@@ -153,13 +153,15 @@ def find_mesh(
     committed: Iterable[tuple[str, Sharding]],
     traced_mesh: Any,
     inside: str,
+    automatic_mesh: Any = None,
 ) -> Any:
     """The mesh of a call: of its shardings, constraints, committed arguments, else of the context, which also has the devices
     of a mesh without; None if nobody says.
 
-    `inside` says who named `traced_mesh`."""
+    `inside` says who named `traced_mesh`; `automatic_mesh` is what `auto` was given, or made."""
     finder = MeshFinder(title)
     finder.see(traced_mesh, inside)  # first: its axes stand in the Program
+    finder.see(automatic_mesh, "meshjit.auto")
     for name, sharding in shardings:
         if isinstance(sharding, NamedSharding):
             finder.see(sharding.mesh, name)

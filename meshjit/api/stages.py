@@ -96,7 +96,7 @@ class Traced(Stage):
         call = searched_on_mesh(self.call, self.traced_program)
         if call is not self.call:
             return Traced(call, self.traced_program).plan(lowering_platforms=lowering_platforms, topology=topology, pins=pins)
-        if self.call.automatic is not None and self.call.automatic.meshes:
+        if self.call.automatic is not None and len(self.call.automatic.meshes) > 1:
             return self._on_best_mesh(self.call.automatic, lowering_platforms, pins, topology)
         places = placements(self.call, self.traced_program)
         device = getattr(places.mesh, "abstract_device", None)
@@ -132,7 +132,9 @@ class Traced(Stage):
     def automatically(self, automatic: Automatic) -> Planned:
         """The best plan on the best of the meshes, whatever the call said of placements; constraints in the function count."""
         keys = [leaf_key(key.type, key.weak, None, False) for key in self.call.keys]
-        call = dataclasses.replace(self.call, keys=keys, automatic=automatic, context=None)
+        call = dataclasses.replace(
+            self.call, keys=keys, in_shardings=AUTO, out_shardings=AUTO, automatic=automatic, context=None
+        )
         return Traced(call, self.traced_program)._on_best_mesh(automatic, None, None, None)
 
     def _on_best_mesh(
@@ -150,8 +152,7 @@ class Traced(Stage):
         share = limits.one_of(len(meshes))
 
         def planned_on(mesh: BaseMesh, limits: Limits) -> Iterator[Planned]:
-            there = AUTO(mesh)
-            call = dataclasses.replace(self.call, in_shardings=there, out_shardings=there, automatic=Automatic(limits))
+            call = dataclasses.replace(self.call, automatic=Automatic(limits, (mesh,)))
             try:
                 yield Traced(call, self.traced_program).plan(lowering_platforms=platforms, topology=topology, pins=pins)
             except DoesNotFit as error:
