@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from meshjit.plan.automatic.saved import read
+from meshjit.plan.automatic.saved_file import read
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh
 
 AXES: Final = ("x", "y", "z", "u", "v", "w")

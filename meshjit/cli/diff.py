@@ -12,8 +12,8 @@ from meshjit.api.stages import Planned
 from meshjit.cli.inspect import Notes, add_setting, add_target, setting_of
 from meshjit.inspect.functions import AutomaticSetting, listen
 from meshjit.inspect.unusable import Unusable, mesh_on, parsed_mesh
-from meshjit.plan.automatic import saved
 from meshjit.plan.automatic.limits import Limits
+from meshjit.plan.automatic.saved_file import read
 from meshjit.report import Report
 from sharding.mesh import AbstractMesh
 
@@ -89,5 +89,5 @@ def _reports(
 
 def _mesh_of_saved(plans: Sequence[str]) -> AbstractMesh | None:
     """The one that the first saved plan is for."""
-    axes = next((saved.read(plan)["mesh"] for plan in plans if plan != "-"), None)
+    axes = next((read(plan)["mesh"] for plan in plans if plan != "-"), None)
     return None if axes is None else AbstractMesh([*axes.values()], [*axes])

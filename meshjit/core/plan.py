@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import html
 import json
 import os
@@ -154,6 +155,17 @@ class Optimum:
         return f"{time}, at most {self.gap * 100:.2g} % from the optimum: {slower:.2g} % slower than the fastest plan, {chosen}"
 
 
+DIGEST: Final = "digest"  # of a saved plan: that of its other entries
+APART: Final = ("equations", "values", "arguments")  # entries that have a digest of their own
+
+
+def digest_of(saved: Mapping[str, Any]) -> str:
+    """By which a plan that somebody edited is told from the one that was saved: the digests of `APART`, and of the rest."""
+    rest = {name: value for name, value in saved.items() if name not in (DIGEST, *APART)}
+    texts = [json.dumps(each, sort_keys=True) for each in (*map(saved.get, APART), rest)]
+    return "-".join([hashlib.sha256(text.encode()).hexdigest()[:8] for text in texts])
+
+
 # What bounds are of, docs/automatic.md, "What is chosen from".
 COMPARED: Final = (
     "of plans over whole axes that compute nothing again; loops in blocks, and rewrites of some equations, are tried on a"
@@ -164,7 +176,8 @@ COMPARED: Final = (
 def _searched(name: str, optimum: Optimum) -> Decision:
     ends = "no further choice can be cheaper" if optimum.is_complete else "that no further choice is cheaper is not proved"
     plans = "1 plan was" if optimum.searched == 1 else f"{optimum.searched} plans were"
-    reasons = f"{plans} priced in full; {ends}", f"on this mesh none takes less than {optimum.bound * 1e3:.4g} ms, {COMPARED}"
+    least = f"on this mesh none takes less than {optimum.bound * 1e3:.4g} ms" if optimum.bound > 0 else "no bound is known"
+    reasons = f"{plans} priced in full; {ends}", f"{least}, {COMPARED}"
     if optimum.fastest is not None:
         rival = f"{optimum.fastest.seconds * 1e3:.4g} ms and sends {optimum.fastest.wire_bytes:,.0f} bytes"
         reasons = *reasons, f"the fastest takes {rival}: this one is about as fast and sends fewer"
@@ -233,8 +246,9 @@ class Plan:
         if self.saved is None:
             problem = "this plan follows from annotations; there is nothing else to save"
             raise ValueError(f"{self.program.name}: {problem}\n  fix: save a plan of meshjit.auto(…)")
+        entries = {**self.saved, **self._how_good()}
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({**self.saved, **self._how_good()}, file, indent=1)
+            json.dump({**entries, DIGEST: digest_of(entries)}, file, indent=1)
             file.write("\n")
 
     def _how_good(self) -> Mapping[str, Any]:

@@ -7,18 +7,16 @@ seconds was kept by another planner, and is refused.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from meshjit.core.plan import Optimum, Plan, PlanCost
-from meshjit.core.printer import print_program, print_value
+from meshjit.core.printer import print_program
+from meshjit.plan.automatic.digest import digest
 from meshjit.plan.automatic.make import planned_by
 from meshjit.plan.automatic.saved import SavedPlanError
 from meshjit.plan.automatic.task import Task
 from meshjit.version import __version__
-from sharding.spec import PartitionSpec
 
 PROVED: Final = ("seconds", "known", "searched", "is_complete", "sent")
 
@@ -51,19 +49,4 @@ def key_of(task: Task) -> str:
     """A digest of all that a plan depends on, the same in every process."""
     machine, text = task.machine, print_program(task.program, sources=False, elide=True)
     parts = [__version__, text, [*machine.mesh.shape.items()], task.annotations, machine.target, task.tied, task.limits]
-    return hashlib.sha256(json.dumps([_plain(part) for part in parts]).encode()).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON, in one order; of what is no data, such as kernels that an installed jaxlib has, its kind."""
-    if isinstance(value, Mapping):
-        return sorted([[_plain(key), _plain(each)] for key, each in value.items()], key=str)
-    if isinstance(value, frozenset):
-        return sorted(map(_plain, value), key=str)
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, str | int | float | bool | None):
-        return value
-    if isinstance(value, PartitionSpec):
-        return print_value(value)
-    return [_plain(each) for each in value] if isinstance(value, Sequence) else type(value).__name__
+    return digest(*parts)

@@ -92,6 +92,14 @@ def refusal(
     return DoesNotFit(problem, peak, _fix(leanest, memory, mesh, lambda larger: tried(larger, ())), leanest.peak)
 
 
+def refusal_of_saved(plan: Plan, memory: float, machine: Machine) -> DoesNotFit:
+    """Of a plan that somebody saved."""
+    assert plan.cost is not None
+    least = plan.cost.peak_bytes
+    problem = f"{plan.program.name}: the saved plan holds {least:,.0f} bytes a device, more than the memory of {memory:,.0f}"
+    return DoesNotFit(problem, [*_at_peak(plan, machine)], f"plan anew without plan=, or memory={least:.0f}", least)
+
+
 def _input_bytes(plan: Plan, machine: Machine) -> int:
     """Of all inputs that devices hold."""
     on_host = machine.on_host(plan.program)

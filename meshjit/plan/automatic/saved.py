@@ -3,7 +3,7 @@
     {"format": 2, "function": "step", "mesh": {"x": 8}, "machine": "cpu",
      "equations": [["dot_general f32[8,4] f32[4,2] -> f32[8,2]", {"b": ["x"]}], …],
      "values": ["[x, -]", …], "outputs": ["[x, -]"], "collected": {"7": true}, "refined": "all", "memory": 1.6e10,
-     "written": ["apart"], "optimum": "1.83 ms, optimal"}
+     "written": ["apart"], "asked": "1b2e…", "optimum": "1.83 ms, optimal", "digest": "02ac…-…"}
 
 Equations and values stand in the order of the Program, nested ones behind it. `collected`: by number of a value that a loop
 carries, whether it stays a partial sum until after the loop. `written`: how the Program was written otherwise, if it was
@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from meshjit.core.plan import EquationPlan, Plan, PlanCost
+from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import kinds_of
-from meshjit.plan.automatic.candidate import REFINEMENTS, Refinement
+from meshjit.plan.automatic.candidate import Refinement
 from meshjit.plan.automatic.edited import placement_of, plan_of
 from meshjit.plan.automatic.prescribe import Prescribed
-from meshjit.plan.automatic.rewritten import WAYS
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
 from sharding.mesh import BaseMesh
@@ -35,40 +32,7 @@ from sharding.placement import Placement, normalized
 from sharding.spec import PartitionSpec, ShardingError, open_dims, placement_of as spec_placement, spec_of
 
 FORMAT: Final = 2
-
-
 SHOWN: Final = 4  # pins in a message
-LONGEST: Final = 40  # characters of an entry in a message
-_NEEDED: Final = ("mesh", "machine", "equations", "values", "outputs", "refined")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-
-
-def _are(value: Any, count: int | None, is_one: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and (count is None or len(value) == count) and all(map(is_one, value))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-# What each entry of a file has to be, for those that are there.
-_KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "mesh": lambda v: isinstance(v, dict),
-    "equations": lambda v: _are(v, None, lambda each: _are(each, 2, lambda _: True) and _is_text(each[0])),
-    "values": lambda v: _are(v, None, _is_text),
-    "outputs": lambda v: _are(v, None, _is_text),
-    "arguments": lambda v: isinstance(v, dict) and all(_are(each, 2, _is_text) for each in v.values()),
-    "collected": lambda v: isinstance(v, dict) and all(isinstance(each, bool) for each in v.values()),
-    "memory": lambda v: _is_number(v) and v > 0,
-    "written": lambda v: _are(v, None, lambda each: each in WAYS),
-    "before": lambda v: isinstance(v, dict) and {*v} == {*PlanCost.__annotations__} and all(map(_is_number, v.values())),
-    "way": lambda v: isinstance(v, int) and v >= 0,
-    "seconds": _is_number,
-    "bound": _is_number,
-}
 
 
 class SavedPlanError(ShardingError):
@@ -100,7 +64,7 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None, way
     assigner, machine = draft.assigner, draft.machine
     plans, collected = (assigner.plans, assigner.collected) if isinstance(assigner, Prescribed) else ({}, {})
     different = {id(plan): plan for plan in plans.values()}  # equal layers share theirs
-    spreads = {number: _spread(plan) for number, plan in different.items()}
+    spreads = {number: spread_of(plan) for number, plan in different.items()}
     inputs, outputs = draft.plan.inputs, draft.plan.outputs
     if plan is not None and not isinstance(assigner, Prescribed):
         inputs, outputs = plan.inputs, plan.outputs
@@ -110,7 +74,7 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None, way
         "mesh": dict(machine.mesh.shape),
         "machine": machine.topology.name,
         "equations": [[text, spreads.get(id(plans.get(eqn)))] for text, eqn in _texts(draft.program)],
-        "arguments": {var.hint: [str(var.type), str(p)] for var, p in zip(draft.program.inputs, inputs, strict=True)},
+        "arguments": placed_arguments(draft, inputs),
         "values": [*map(functools.cache(str), draft.propagated.placements)],
         "outputs": [str(p) for p in outputs],
         "collected": {str(draft.flat.numbers[var]): is_late for var, is_late in collected.items()},
@@ -120,35 +84,12 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None, way
     }
 
 
-def read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """What `Plan.save` wrote. SavedPlanError for a file that it did not write, or that cannot be read."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            saved = json.load(file)
-    except OSError as error:
-        problem = f"{os.fspath(path)} cannot be read: {error.strerror}"
-        raise SavedPlanError(f"{problem}\n  fix: save one with plan.save(path)") from None
-    except ValueError as error:  # no JSON, or no text at all
-        raise SavedPlanError(f"{os.fspath(path)} is no saved plan: {error}\n  fix: save one with plan.save(path)") from None
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        raise SavedPlanError(f"{os.fspath(path)} is no saved plan of format {FORMAT}\n  fix: save one with plan.save(path)")
-    missing = [name for name in _NEEDED if name not in saved]
-    if missing:
-        raise SavedPlanError(
-            f"{os.fspath(path)} is no whole plan: {missing[0]!r} is missing\n  fix: save one with plan.save(path)"
-        )
-    if saved["refined"] not in REFINEMENTS:
-        known = ", ".join(map(repr, REFINEMENTS))
-        problem = f"{os.fspath(path)} is no saved plan: it is refined by {saved['refined']!r}, which is none of {known}"
-        raise SavedPlanError(f"{problem}\n  fix: save one with plan.save(path)")
-    wrong = next((name for name, is_right in _KINDS.items() if name in saved and not is_right(saved[name])), None)
-    if wrong is not None:
-        problem = f"{os.fspath(path)} is no saved plan: {wrong!r} is {str(saved[wrong])[:LONGEST]!r}"
-        raise SavedPlanError(f"{problem}\n  fix: save one with plan.save(path)")
-    return saved
+def placed_arguments(draft: Draft, inputs: Sequence[Placement]) -> dict[str, list[str]]:
+    """By name the types of the inputs, and where they are."""
+    return {var.hint: [str(var.type), str(p)] for var, p in zip(draft.program.inputs, inputs, strict=True)}
 
 
-def is_edited(saved: Mapping[str, Any], like: Mapping[str, Any]) -> bool:
+def is_changed(saved: Mapping[str, Any], like: Mapping[str, Any]) -> bool:
     """Whether somebody changed how something is spread or lies, of what was saved as `like`."""
     return any(saved[name] != like[name] for name in ("equations", "values", "outputs"))
 
@@ -157,7 +98,7 @@ def replay(draft: Draft, saved: Mapping[str, Any]) -> Draft:
     """The draft planned as it was saved. SavedPlanError, with the first entry that cannot be, where somebody edited it, and where
     annotations now say something else."""
     mesh, plans, homes = draft.machine.mesh, dict[Eqn, EquationPlan](), dict[Var, Placement]()
-    for number, (eqn, (text, spread)) in enumerate(zip(_equations(draft.program), saved["equations"], strict=True)):
+    for number, (eqn, (text, spread)) in enumerate(zip(equations_in(draft.program), saved["equations"], strict=True)):
         if spread is not None:
             with _entry(draft, f"equation {number}, {text},"):
                 plans[eqn] = plan_of(spread, eqn, draft.flat.rules[eqn], mesh)
@@ -179,7 +120,7 @@ def _check_annotations(
 ) -> None:
     """SavedPlanError where an argument, a constraint or a result is annotated otherwise than it was placed."""
     program, given, mesh = draft.program, draft.annotations, draft.machine.mesh
-    constraints = [eqn for eqn in _equations(program) if eqn.op.seed is not None]
+    constraints = [eqn for eqn in equations_in(program) if eqn.op.seed is not None]
     said = [
         *((f"argument {v.hint}", homes[v], s, v.hint) for v, s in zip(program.inputs, given.inputs, strict=True)),
         *((f"the constraint at {e.source}", homes[e.outputs[0]], e.op.seed(e.params), "") for e in constraints if e.op.seed),
@@ -217,7 +158,7 @@ def check(draft: Draft, saved: Mapping[str, Any]) -> None:
         if before != now:
             raise _refused(draft, saved, f"its {what} was {before}, now it is {now}")
     texts, before = [text for text, _ in _texts(draft.program)], [text for text, _ in saved["equations"]]
-    for number, eqn in enumerate(_equations(draft.program)):
+    for number, eqn in enumerate(equations_in(draft.program)):
         if number >= len(before) or before[number] != texts[number]:
             line = f" at {eqn.source}" if eqn.source else ""
             was = before[number] if number < len(before) else "missing"
@@ -246,7 +187,7 @@ def _still_held(draft: Draft, saved: Mapping[str, Any]) -> dict[str, PartitionSp
     return pins
 
 
-def _equations(program: Program) -> Iterator[Eqn]:
+def equations_in(program: Program) -> Iterator[Eqn]:
     return (eqn for part in programs_in(program) for eqn in part.eqns)
 
 
@@ -265,5 +206,5 @@ def _text(eqn: Eqn) -> str:
     return " ".join([eqn.op.name, *map(str, eqn.input_types), "->", *map(str, eqn.output_types)])
 
 
-def _spread(plan: EquationPlan) -> Mapping[str, Sequence[str]]:
+def spread_of(plan: EquationPlan) -> Mapping[str, Sequence[str]]:
     return {factor: [str(axis) for axis in axes] for factor, axes in plan.assignment.items() if axes}
