@@ -30,7 +30,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn
 from meshjit.config import config
-from meshjit.core.plan import equation_plan
+from meshjit.core.plan import DIGEST, digest_of, equation_plan
 from meshjit.core.region import without_sharing
 from meshjit.experimental.topologies import get_topology_desc, make_mesh as mesh_of
 from meshjit.inspect.ahead import absent_accelerators, estimated_seconds
@@ -146,8 +146,9 @@ def random_plan(step: Callable[..., Any], mesh: Any, arguments: Any, share: floa
             plans[eqn] = equation_plan(rule, generator.choice(Rooms(mesh).spreads(eqn, rule)), mesh)
             homes |= {v: p.without_partial() for v, p in zip(eqn.outputs, plans[eqn].results, strict=True)}
     prescribed = draft.with_homes(homes, draft.plan.outputs, Prescribed(draft.machine, plans))
+    saved = saved_of(prescribed, "")
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(saved_of(prescribed, ""), file)
+        json.dump({**saved, DIGEST: digest_of(saved)}, file)  # planning may compute equations elsewhere
         file.flush()
         return mj.auto(step, mesh=mesh, plan=file.name).lower(*arguments)
 

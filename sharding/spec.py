@@ -217,8 +217,14 @@ def _checked_entry(position: int, entry: object, entries: tuple[object, ...]) ->
         return cast(tuple[AxisRef, ...], single)
     raise TypeError(
         f"PartitionSpec entry {position} of {entries!r} is {entry!r}; an entry is None, an axis name, a tuple of axis "
-        f"names or PartitionSpec.UNCONSTRAINED"
+        f"names or PartitionSpec.UNCONSTRAINED{_entry_fix(entry)}"
     )
+
+
+def _entry_fix(entry: object) -> str:
+    """For what stands in place of a whole spec: `AUTO`, of which this module knows the name alone."""
+    is_auto = "AUTO" in (getattr(entry, "__name__", ""), type(entry).__name__)
+    return "\n  fix: AUTO in place of the spec; PartitionSpec.UNCONSTRAINED for one dim" if is_auto else ""
 
 
 def entry_axes(entry: Entry) -> tuple[AxisRef, ...]:

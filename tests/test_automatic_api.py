@@ -637,6 +637,8 @@ def test_what_pins_may_be() -> None:
             traced.plan(pins={"x": pin})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match=r"pins=\[\('x', P\('a',\)\)\] is no dict\n  fix: names with specs: pins={'x': P\('x'\)}"):
         traced.plan(pins=[("x", P("a"))])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"pins name 0, which is no argument\n  fix: one of x, captured array 0$"):
+        traced.plan(pins={0: P("a")})  # type: ignore[dict-item]
     with pytest.raises(mj.errors.ShardingError, match=r"pins for x: P\('a',\) needs a mesh, and there is none"):
         mj.jit(lambda x: x).trace(SMALL[0]).plan(pins={"x": P("a")})
 
@@ -783,6 +785,15 @@ def test_errors(call: Any, text: str) -> None:
     ("call", "text"),
     [
         (lambda: mj.auto(step, memory="16GB"), f"auto: memory='16GB' is no number\n  fix: {SOME_BYTES}"),  # type: ignore[arg-type]
+        (lambda: mj.auto(step, memory=True), f"auto: memory=True is no number\n  fix: {SOME_BYTES}"),
+        (
+            lambda: mj.auto(step, time_limit=False),
+            "auto: time_limit=False is no number\n  fix: seconds from 0 on, such as time_limit=60; without it there is no limit",
+        ),
+        (
+            lambda: mj.auto(step, effort=True),
+            "auto: effort=True is no number\n  fix: from 0, which seeks no proof, to math.inf; 1 by default",
+        ),
         (
             lambda: mj.auto(step, devices=1.5),  # type: ignore[arg-type]
             "auto: devices=1.5 is no whole number\n  fix: how many there are, such as devices=8",

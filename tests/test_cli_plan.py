@@ -152,6 +152,7 @@ def test_compile_says_what_the_compiler_says(capsys):
         (["--mesh", "data=4", "--topology", "v5e:4x4"], "--topology v5e:4x4 has 16 devices, AbstractMesh('data': 4"),
         (["--view", "program,colours"], "there is no view 'colours'\n  there are: program, collectives"),
         (["--save", "absent/plan.json"], "--save absent/plan.json: there is no folder absent"),
+        (["--mesh", "x=4,x=2"], "--mesh 'x=4,x=2': mesh axis names must differ, but 'x' appears twice in ('x', 'x')\n  write data=4,model=2"),
         (["--devices", "0"], "devices=0\n  fix: at least 1"),
         (["--devices", "4", "--memory", "0"], "memory=0.0\n  fix: more than 0 bytes"),
         (["--devices", "4", "--effort", "-1"], "effort=-1.0\n  fix: from 0"),

@@ -91,6 +91,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: An
     assert shape == (2, 8) and topology_of(figures, AbstractMesh(shape, ("a", "b"))).bandwidth["a"] == DEVICES["cpu-ethernet"].network
     for arguments, text in [
         (["--calibrate", "train.py"], "--calibrate measures the machine, and plans nothing\n  fix: leave train.py out"),
+        (["--calibrate", "--save", "no/m.toml"], "--save no/m.toml: there is no folder no\n  fix: mkdir -p no"),
         (["--calibrate", "--save", "machine"], "--save 'machine' is no file of a machine\n  fix: --save machine.toml"),
         ([], "there is no target\n  fix: a script, or a function of one"),
     ]:

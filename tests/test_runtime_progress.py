@@ -63,6 +63,7 @@ def test_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.02)
     assert "planning step: 12 plans, 1.83 ms, at most 14 % from the optimum" in terminal.getvalue() and WATCH.get() is None
     assert text_of("step", Watch()) == "planning step"
+    assert text_of("step", Watch(3, 2.68e-3, 1e-3)) == "planning step: 3 plans, 2.68 ms, at most 2.68 times the optimum"
     assert text_of("step", Watch(3, 2e-3)) == "planning step: 3 plans, 2 ms"
 
 

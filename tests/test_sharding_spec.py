@@ -22,6 +22,7 @@ from sharding import (
     placement_of,
     spec_of,
 )
+from sharding.named import AUTO
 from sharding.spec import shard_bounds
 
 MESH = AbstractMesh((4, 2), ("data", "model"))
@@ -43,6 +44,8 @@ def test_a_spec_reads_as_a_tuple() -> None:
 
 @pytest.mark.parametrize("entry", [3, b"x", ("x", None), {"x"}, 1.5])
 def test_bad_entries(entry: object) -> None:
+    with pytest.raises(TypeError, match="\n  fix: AUTO in place of the spec; PartitionSpec.UNCONSTRAINED for one dim$"):
+        PartitionSpec(AUTO)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="PartitionSpec entry 1 of .* an entry is None, an axis name"):
         P("data", entry)
 

@@ -142,6 +142,10 @@ def test_errors(tmp_path: Path) -> None:
         topology_named("h1000")
     with pytest.raises(ValueError, match="unknown topology 'v5e:2x2x2x2': a shape has one to three dims, none of extent 0"):
         topology_named("v5e:2x2x2x2")
+    with pytest.warns(UserWarning) as warned:
+        assert topology_named("v5e:4x4x4")[1] == (4, 4, 4)
+    problem = "topology 'v5e:4x4x4' has 3 dims, and devices of kind v5e are connected as a torus of two"
+    assert str(warned[0].message) == f"{problem}: it is planned for as if there were a third\n  fix: v5e:8x8"
 
     def lower(topology: str) -> Any:
         with mj.set_mesh(MESH):

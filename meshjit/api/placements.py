@@ -181,7 +181,7 @@ def pinned(
     names = [call.input_name(i) for i in range(len(places.annotations.inputs))]
     unknown = [name for name in pins if name not in names]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], names, n=1)
+        near = difflib.get_close_matches(str(unknown[0]), names, n=1)
         shown = f"{', '.join(names[:SHOWN])}{', …' if len(names) > SHOWN else ''}"
         fix = near[0] if near else f"one of {shown}"
         raise ValueError(f"{call.title}: pins name {unknown[0]!r}, which is no argument\n  fix: {fix}")

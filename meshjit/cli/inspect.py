@@ -124,7 +124,7 @@ def check_folder(option: str, path: str | None) -> None:
     """Before anything is planned that could not be written there."""
     folder = os.path.dirname(path or "")
     if folder and not os.path.isdir(folder):
-        raise Unusable(f"{option} {path}: there is no folder {folder}")
+        raise Unusable(f"{option} {path}: there is no folder {folder}\n  fix: mkdir -p {folder}")
 
 
 def inspect(parsed: argparse.Namespace) -> int:
@@ -287,7 +287,8 @@ def told(run: Any, parsed: argparse.Namespace) -> int:
     except (Unusable, UnknownName, ShardingError) as error:
         text = str(error.args[0] if error.args else error)
     except Exception as error:
-        text = f"{parsed.target} failed: {type(error).__name__}: {error}\n  --traceback shows where{_hint(error)}"
+        what = parsed.target or parsed.command
+        text = f"{what} failed: {type(error).__name__}: {error}\n  --traceback shows where{_hint(error)}"
     print(f"meshjit {parsed.command}: {text}", file=sys.stderr)
     return 2
 

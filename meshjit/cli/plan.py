@@ -88,6 +88,7 @@ def calibrate(parsed: argparse.Namespace) -> int:
         raise Unusable(f"{problem}\n  fix: leave {parsed.target} out, and plan it afterwards")
     if parsed.save is not None and not parsed.save.endswith(SUFFIX):
         raise Unusable(f"--save {parsed.save!r} is no file of a machine\n  fix: --save {parsed.save}{SUFFIX}")
+    check_folder("--save", parsed.save)
     figures, shape = calibrated()
     if client.process_index() != 0:
         return 0
@@ -95,8 +96,11 @@ def calibrate(parsed: argparse.Namespace) -> int:
     if parsed.save is None:
         print(text, end="")
         return 0
-    with open(parsed.save, "w", encoding="utf-8") as file:
-        file.write(text)
+    try:
+        with open(parsed.save, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise Unusable(f"--save {parsed.save} cannot be written: {error.strerror}\n  fix: a file in a folder of yours") from None
     print(f"{parsed.save}: {figures.source}\n  use it: --topology {parsed.save}, or MESHJIT_DEVICE_MODEL={parsed.save}")
     return 0
 

@@ -69,7 +69,7 @@ def parsed_mesh(text: str) -> AbstractMesh:
     try:
         return AbstractMesh([int(size) for _, _, size in axes], names)
     except ValueError as error:
-        raise Unusable(f"--mesh {text!r}: {error}") from None
+        raise Unusable(f"--mesh {text!r}: {error}\n  write data=4,model=2") from None
 
 
 def parsed_topology(text: str) -> tuple[str, str, int | None]:

@@ -19,6 +19,7 @@ import math
 import os
 import re
 import tomllib
+import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ _TEXTS: Final = ("name", "platform", "source")
 _TABLES: Final = ("slowdown", "minor_slowdown")
 _DTYPES: Final = tuple(dtype.name for dtype in DTYPES.values())
 _PLATFORMS: Final = ("cpu", "gpu", "tpu")
+_FLAT: Final = {"v5e": 2, "v6e": 2}  # dims of their torus; other TPUs have three
 _TOPOLOGY: Final = re.compile(r"([\w-]+|.+\.toml)(?::(\d+(?:x\d+)*))?")
 
 
@@ -60,7 +62,20 @@ def topology_named(text: str) -> tuple[Figures, tuple[int, ...] | None]:
     if shape is not None and not (0 < len(shape) <= 3 and math.prod(shape)):
         problem = "a shape has one to three dims, none of extent 0"
         raise ValueError(f"unknown topology {text!r}: {problem}\n  fix: such as {match[1]}:4x8")
+    if shape is not None:
+        _warn_of_dims(text, figures, shape)
     return figures, shape
+
+
+def _warn_of_dims(text: str, figures: Figures, shape: tuple[int, ...]) -> None:
+    """Of a shape that no machine of these devices has: it is planned for as if there were one."""
+    if len(shape) <= _FLAT.get(figures.name, len(shape)):
+        return
+    count = math.prod(shape)
+    rows = next(n for n in range(math.isqrt(count), 0, -1) if count % n == 0)
+    problem = f"topology {text!r} has {len(shape)} dims, and devices of kind {figures.name} are connected as a torus of two"
+    fix = f"{text.partition(':')[0]}:{rows}x{count // rows}"
+    warnings.warn(f"{problem}: it is planned for as if there were a third\n  fix: {fix}", stacklevel=3)
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ class Limits:
         """These limits. TypeError for what is no number, ValueError for one that limits nothing; `who` was given them."""
         for name, (is_limit, fix) in NUMBERS.items():
             value = getattr(self, name)
-            if value is not None and not isinstance(value, Real):
+            if isinstance(value, bool) or (value is not None and not isinstance(value, Real)):
                 raise TypeError(f"{who}: {name}={value!r} is no number\n  fix: {fix}")
             if value is not None and not is_limit(float(value)):
                 raise ValueError(f"{who}: {name}={value}\n  fix: {fix}")

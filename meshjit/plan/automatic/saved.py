@@ -8,8 +8,8 @@
 Equations and values stand in the order of the Program, nested ones behind it. `collected`: by number of a value that a loop
 carries, whether it stays a partial sum until after the loop. `written`: how the Program was written otherwise, if it was
 (`rewritten.py`); the equations are those that it has then. `before`: the cost of the best plan of the Program as it was. A saved
-plan belongs to its Program, mesh and machine: for another one it is refused, with the first difference. How good it is,
-`Plan.save` adds.
+plan belongs to its Program, mesh and machine: for another one it is refused, with the first difference. `asked`: a digest of what
+was annotated, for which the bound holds. How good the plan is, `Plan.save` adds, and the digest by which edits are told.
 """
 
 from __future__ import annotations
