@@ -11,7 +11,7 @@ import hashlib
 import html
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -264,3 +264,17 @@ class Plan:
     def _repr_html_(self) -> str:
         """In a notebook: the Program with its placements."""
         return f"<pre>{html.escape(print_program(self.program, self.placements, elide=True))}</pre>"
+
+
+def plans_in(plan: Plan) -> Iterator[Plan]:
+    """A plan, and those of nested Programs."""
+    yield plan
+    for step in plan.equations:
+        for body in step.bodies:
+            yield from plans_in(body)
+
+
+def steps_in(plan: Plan) -> Iterator[tuple[Eqn, EquationPlan]]:
+    """How each equation is computed, nested ones included."""
+    for each in plans_in(plan):
+        yield from zip(each.program.eqns, each.equations, strict=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from meshjit.core.plan import EquationPlan, Plan
-from meshjit.core.program import Eqn, Var
+from meshjit.core.plan import Plan, plans_in, steps_in
+from meshjit.core.program import Var
 from meshjit.core.region import run_regions
 from meshjit.plan.automatic.candidate import SPREAD, ways_of_inputs
 from meshjit.plan.automatic.saved import SavedPlanError, equations_in, placed_arguments, spread_of
@@ -51,7 +51,7 @@ def check_way(draft: Draft, saved: Mapping[str, Any]) -> None:
 
 
 def _not_spread(draft: Draft, saved: Mapping[str, Any]) -> Problems:
-    plans = dict(_plans(draft.plan))
+    plans = dict(steps_in(draft.plan))
     for number, (eqn, (text, spread)) in enumerate(zip(equations_in(draft.program), saved["equations"], strict=True)):
         planned = spread_of(plans[eqn])
         if spread is not None and _axes(spread) != _axes(planned):
@@ -59,7 +59,7 @@ def _not_spread(draft: Draft, saved: Mapping[str, Any]) -> Problems:
 
 
 def _not_there(draft: Draft, saved: Mapping[str, Any]) -> Problems:
-    plans, numbers, needed = dict(_plans(draft.plan)), draft.flat.numbers, _needed(draft.plan)
+    plans, numbers, needed = dict(steps_in(draft.plan)), draft.flat.numbers, _needed(draft.plan)
     spreads = zip(equations_in(draft.program), saved["equations"], strict=True)
     prescribed = [eqn for eqn, (_, spread) in spreads if spread is not None]
     for var, natural in [pair for eqn in prescribed for pair in zip(eqn.outputs, plans[eqn].results, strict=True)]:
@@ -72,7 +72,7 @@ def _not_there(draft: Draft, saved: Mapping[str, Any]) -> Problems:
 def _needed(plan: Plan) -> Mapping[Var, set[str]]:
     """Where values are read, and handed over."""
     needed = dict[Var, set[str]]()
-    for each in _all(plan):
+    for each in plans_in(plan):
         steps = zip(each.program.eqns, each.equations, strict=True)
         reads = [pair for eqn, step in steps for pair in zip(eqn.inputs, step.operands, strict=True)]
         for var, placement in [*reads, *zip(each.program.outputs, each.outputs, strict=True)]:
@@ -82,7 +82,8 @@ def _needed(plan: Plan) -> Mapping[Var, set[str]]:
 
 def _not_collected(draft: Draft, saved: Mapping[str, Any]) -> Problems:
     vars = {str(number): var for var, number in draft.flat.numbers.items()}
-    summed = {e.var for plan in _all(draft.plan) for e in plan.events if isinstance(e, Accumulation)}
+    events = [event for plan in plans_in(draft.plan) for event in plan.events]
+    summed = {e.var for e in events if isinstance(e, Accumulation) and e.placement is not None}
     regions = [region for eqn in equations_in(draft.program) if eqn.op.regions is not None for region in run_regions(eqn)]
     carries = {region.program.inputs[i] for region in regions for i, _ in region.carried}
     for number, is_late in saved.get("collected", {}).items():
@@ -94,19 +95,6 @@ def _not_collected(draft: Draft, saved: Mapping[str, Any]) -> Problems:
 
 def _axes(spread: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
     return {factor: [*axes] for factor, axes in spread.items() if axes}
-
-
-def _all(plan: Plan) -> Iterator[Plan]:
-    """A plan, and those of nested Programs."""
-    yield plan
-    for step in plan.equations:
-        for body in step.bodies:
-            yield from _all(body)
-
-
-def _plans(plan: Plan) -> Iterator[tuple[Eqn, EquationPlan]]:
-    for each in _all(plan):
-        yield from zip(each.program.eqns, each.equations, strict=True)
 
 
 def _refused(draft: Draft, problem: str, fix: str) -> SavedPlanError:

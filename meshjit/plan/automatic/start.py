@@ -15,8 +15,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from meshjit.core.plan import EquationPlan, Plan
-from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.plan import EquationPlan, steps_in
+from meshjit.core.program import Eqn, Var
 from meshjit.plan.automatic.domain import Plans
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.flow import Limit, TooDear
@@ -98,8 +98,8 @@ def plans_of(draft: Draft, common: Plans) -> dict[Eqn, EquationPlan]:
     flow through."""
     return {
         eqn: common.plan(eqn, plan.rule, {factor: axes for factor, axes in _whole(plan.assignment, draft).items() if axes})
-        for eqn, plan in _planned(draft.program, draft.plan)
-        if plan.rule == draft.flat.rules[eqn]
+        for eqn, plan in steps_in(draft.plan)
+        if not plan.bodies and plan.rule == draft.flat.rules[eqn]
     }
 
 
@@ -112,11 +112,3 @@ def placements_of(draft: Draft) -> dict[Var, Placement]:
 def _whole(axes: Mapping[Key, tuple[AxisRef, ...]], draft: Draft) -> dict[Key, tuple[AxisRef, ...]]:
     names = draft.machine.mesh.shape
     return {key: tuple([axis for axis in have if axis in names]) for key, have in axes.items()}
-
-
-def _planned(program: Program, plan: Plan) -> Iterator[tuple[Eqn, EquationPlan]]:
-    for eqn, equation in zip(program.eqns, plan.equations, strict=True):
-        if not equation.bodies:
-            yield eqn, equation
-        for body in equation.bodies:
-            yield from _planned(body.program, body)
