@@ -16,6 +16,7 @@ from meshjit.core.program import Program
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.versions import VersionPrices
+from meshjit.plan.automatic.within import Within
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
@@ -123,6 +124,37 @@ def test_the_cheapest_that_fits(program: Program, mesh: AbstractMesh, share: flo
 def test_programs_of_up_to_eight_equations(seed: int) -> None:
     """On CPU, GPU and TPU devices, with and without a limit to the memory; of those of `python -m tests.tools.every_plan`."""
     one(seed, MOST)
+
+
+FITTING = (33, 54, 82, 99, 107)
+
+
+@pytest.mark.parametrize("seed", FITTING)
+def test_the_cheapest_that_fits_of_up_to_eight_equations(seed: int) -> None:
+    """Within five limits to the memory each; of those of `python -m tests.tools.every_plan --fitting`."""
+    one(seed, MOST, only_fitting=True)
+
+
+def _tightened(real: Callable[..., Any]) -> Callable[..., Any]:
+    def fits(self: Within, choices: Any) -> bool:
+        return bool((self.held.bytes(choices) <= 0.97 * self.memory).all())
+
+    return fits
+
+
+def _left_out_too_soon(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, problem, prices, most: real(self, problem, prices, 0.95 * most)
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("fits", _tightened), ("_narrowed", _left_out_too_soon)])
+def test_a_search_within_the_memory_that_passes_plans_over_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, name: str, wrong: Callable[..., Any]
+) -> None:
+    """No test noticed a limit that is 3 % tighter, or choices that are left out 5 % too soon."""
+    monkeypatch.setattr(Within, name, wrong(getattr(Within, name)))
+    for seed in (82, 99, 107):
+        with pytest.raises(AssertionError):
+            one(seed, MOST, only_fitting=True)
 
 
 @pytest.mark.parametrize(("limit", "held", "seconds"), [(17_219, 17_220, 2e-5), (17_220, 17_220, 2e-5), (17_700, 17_412, 1e-5)])
