@@ -327,9 +327,38 @@ def test_nothing_fits() -> None:
         planned(mj.auto(wide_step, mesh=MESH, memory=12e6), *WIDE)
     lines = str(raised.value).splitlines()
     assert lines[0].startswith("wide_step: no plan was found that holds at most 12,000,000 bytes a device; the least that one was found to hold is 12,713,984")
+    line = loss.__code__.co_firstlineno + 2
+    assert lines[1] == f"  that was not enough: compute all 3 sections of line {line} again in the backward pass, not keep 6,291,456 bytes"
     layer = r"  at the peak 2,097,152 bytes: (optimization_barrier|multiply|dot_general) at test_automatic_api.py:\d+ loss \((again|backward)\) float32\[8192@x, 512\]"
     assert sum(re.fullmatch(layer, line) is not None for line in lines[1:-1]) == 4
     assert lines[-1].startswith("  fix: 16 devices, {'x': 16} (tried: ")
+    assert re.search(r", or memory=12713984, or a half of the batch, x f32\[4096,512\] \(tried: [\d,]+ bytes\)$", lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "memory", "part"),
+    [(8192, 3e6, "a half of the batch, x f32[4096,64]"), (8192, 1.2e6, "an eighth of"), (8191, 3e6, ""), (8192, 1e4, "")],
+)
+def test_the_largest_part_of_the_batch_that_fits_is_tried(rows: int, memory: float, part: str) -> None:
+    """Arguments that no result replaces, with one leading extent; the function must be one that can be traced so."""
+    types = [mj.ShapeDtypeStruct(shape, np.float32) for shape in ((64, 64), (rows, 64), (rows, 64))]
+
+    def step(w: Any, x: Any, y: Any) -> Any:
+        return w - mj.grad(lambda w: mnp.sum((mnp.tanh(x @ w) @ w - y) ** 2))(w)
+
+    with pytest.raises(ValueError, match="no plan was found") as raised:
+        planned(mj.auto(step, mesh=AbstractMesh((2,), ("x",)), memory=memory), *types)
+    tried = re.search(r", or (\w+ \w+ of the batch.*) \(tried: ([\d,]+) bytes\)$", str(raised.value))
+    assert bool(tried) is bool(part) and (tried is None or (tried[1].startswith(part) and float(tried[2].replace(",", "")) <= memory))
+
+
+def test_a_batch_of_which_no_part_can_be_traced_is_not_offered() -> None:
+    def step(w: Any, x: Any) -> Any:
+        return w - mj.grad(lambda w: mnp.sum(mnp.tanh(x.reshape(8192, 64) @ w) ** 2))(w)
+
+    types = [mj.ShapeDtypeStruct(shape, np.float32) for shape in ((64, 64), (8192, 64))]
+    with pytest.raises(ValueError, match=r"or memory=\d+$"):
+        planned(mj.auto(step, mesh=AbstractMesh((2,), ("x",)), memory=1.2e6), *types)
 
 
 @pytest.fixture
@@ -347,7 +376,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_of_several_meshes_the_one_that_holds_least_says_what_would_fit(tried: list[int]) -> None:
     """Each of them tried to donate, and more devices, and all but one for nothing."""
-    with pytest.raises(ValueError, match=r"\n  fix: 16 devices, \{.*\} \(tried: [\d,]+ bytes\), or memory=\d+$"):
+    with pytest.raises(ValueError, match=r"\n  fix: 16 devices, \{.*\} \(tried: [\d,]+ bytes\), or memory=\d+, or a half of"):
         planned(mj.auto(wide_step, devices=8, memory=12e6), *WIDE)
     assert tried == [8, 16]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from meshjit.api.mesh_choice import MUCH, finer_meshes, mesh_of_saved
 from meshjit.api.options import checked_options
 from meshjit.api.placements import Placements, output_names, pinned, placements
 from meshjit.api.putting import ShapeDtypeStruct
+from meshjit.api.smaller_batch import LONGEST, fitting_batch
 from meshjit.api.state import state_ties
 from meshjit.api.unasked import searched_on_mesh
 from meshjit.api.watching import imaginers, tell
@@ -56,8 +57,11 @@ from sharding.spec import PartitionSpec, Placement
 class Traced(Stage):
     """A function traced at the types of its arguments. `.program` is what it does; `.lower()` plans and partitions it."""
 
-    def __init__(self, call: Call, traced: TracedProgram) -> None:
+    def __init__(self, call: Call, traced: TracedProgram, again: Callable[[Call], Traced | None] | None = None) -> None:
+        """`again` traces the function for a call with other types; None where there is no function any more."""
         self.call = call
+        self._again = again
+        self.function: Any = None  # who traced it, as long as somebody holds this
         self.traced_program = traced
         self.program: Program = traced.program
         self._compiled: Compiled | None = None
@@ -95,7 +99,8 @@ class Traced(Stage):
         check_without_refs(self.call.title, self.traced_program)
         call = searched_on_mesh(self.call, self.traced_program)
         if call is not self.call:
-            return Traced(call, self.traced_program).plan(lowering_platforms=lowering_platforms, topology=topology, pins=pins)
+            same = Traced(call, self.traced_program, self._again)
+            return same.plan(lowering_platforms=lowering_platforms, topology=topology, pins=pins)
         if self.call.automatic is not None and len(self.call.automatic.meshes) > 1:
             return self._on_best_mesh(self.call.automatic, lowering_platforms, pins, topology)
         places = placements(self.call, self.traced_program)
@@ -122,8 +127,35 @@ class Traced(Stage):
                 names = [self.call.input_name(i) for i in kept]
                 raise error.named({v.hint: name for v, name in zip(program.inputs, names, strict=True)}) from None
             except DoesNotFit as error:
-                raise error.named([self.call.titled_name(i) for i in kept]) from None
+                error = error.named([self.call.titled_name(i) for i in kept])
+                batch = self._fitting_batch(places.mesh, lowering_platforms, topology, pins)
+                raise (error.with_further_fix(batch) if batch else error) from None
         return Planned(self, planning, places, kept, donated, platforms, figures)
+
+    def _fitting_batch(self, mesh: Any, *options: Any) -> str:
+        """The largest part of the batch that fits, in words, where that can be tried."""
+        limits = None if self.call.automatic is None else self.call.automatic.limits
+        if limits is None or limits.memory is None or limits.plan is not None or not limits.explains:
+            return ""
+        types, state = self.program.input_types, {*self._ties(range(len(self.call.keys))).values()}
+        is_too_much = sum(types[i].nbytes for i in state) > limits.memory * mesh.size
+        if self._again is None or is_too_much or len(self.program.eqns) > LONGEST:
+            return ""
+        automatic = Automatic(dataclasses.replace(limits, effort=0.0, explains=False), (mesh,))
+        call = dataclasses.replace(self.call, automatic=automatic)
+        return fitting_batch(call, state, lambda smaller: self._peak_of(smaller, *options), limits.memory)
+
+    def _peak_of(self, call: Call, platforms: Any, topology: Any, pins: Any) -> float | None:
+        """Bytes of the plan of a call with other types; the least that was found, where none fits; None where it has none."""
+        assert self._again is not None
+        try:
+            traced = self._again(call)
+            plan = None if traced is None else traced.plan(lowering_platforms=platforms, topology=topology, pins=pins).plan
+        except DoesNotFit as error:
+            return error.least
+        except Exception:  # whatever the function says of types that nobody gave it
+            return None
+        return None if plan is None or plan.cost is None else plan.cost.peak_bytes
 
     def _comes_to(self, mesh: Any, i: int) -> bool:
         """Whether the i-th argument lies on one device and is brought to several: the memory that it has there is no donor's."""
@@ -135,7 +167,7 @@ class Traced(Stage):
         call = dataclasses.replace(
             self.call, keys=keys, in_shardings=AUTO, out_shardings=AUTO, automatic=automatic, context=None
         )
-        return Traced(call, self.traced_program)._on_best_mesh(automatic, None, None, None)
+        return Traced(call, self.traced_program, self._again)._on_best_mesh(automatic, None, None, None)
 
     def _on_best_mesh(
         self,
@@ -153,8 +185,9 @@ class Traced(Stage):
 
         def planned_on(mesh: BaseMesh, limits: Limits) -> Iterator[Planned]:
             call = dataclasses.replace(self.call, automatic=Automatic(limits, (mesh,)))
+            traced = Traced(call, self.traced_program, self._again)
             try:
-                yield Traced(call, self.traced_program).plan(lowering_platforms=platforms, topology=topology, pins=pins)
+                yield traced.plan(lowering_platforms=platforms, topology=topology, pins=pins)
             except DoesNotFit as error:
                 refusals.append((error, mesh))
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -289,7 +290,13 @@ class Wrapped:
         traced = with_output_memories(self.traced_program(self.cache.traced, fun, split, arguments, call.in_tree), call)
         if traced.captured:
             call = replace(call, captured=CapturedNames(self.fun, traced.captured))
-        return Traced(call, traced)
+        known, alone = weakref.ref(self), replace(split, args=(), kwargs={})  # caches hold what was traced, and nothing more
+
+        def again(call: Call) -> Traced | None:
+            wrapped = known()
+            return None if wrapped is None else wrapped._traced(alone, call)
+
+        return Traced(call, traced, again)
 
     def traced_program(
         self, known: dict[Any, TracedProgram], fun: Callable[..., Any], split: Split, arguments: Sequence[Argument], in_tree: Any
@@ -332,10 +339,12 @@ class Wrapped:
             split = self.parameters.split(args, kwargs)
             plain = [without_float0(with_words(each)) for each in (split.args, split.kwargs)]
             split = replace(split, args=plain[0], kwargs=plain[1])
-            return self._traced(split, self._call(split, tree.structure((split.args, split.kwargs))))
+            traced = self._traced(split, self._call(split, tree.structure((split.args, split.kwargs))))
         except Exception as error:
             hide_own_frames(error)
             raise
+        traced.function = self
+        return traced
 
     def _lowered(self, *args: Any, **kwargs: Any) -> Lowered:
         lent = refs_in((args, kwargs)) if Ref.made else []

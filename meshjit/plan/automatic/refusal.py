@@ -19,13 +19,14 @@ from sharding.spec import ShardingError
 
 SHOWN: Final = 5  # values
 GROWN: Final = (2, 4, 8)  # times as many devices
+SMALLER: Final = "; smaller batches or meshjit.checkpoint hold less"  # where nobody knows which
 HALVINGS: Final = 3  # memories that are tried between what there is and what the leanest plan holds
 
 
 class DoesNotFit(ShardingError):
     """No plan was found that holds at most so many bytes a device. `least`: the bytes that the leanest one holds. `peak`: bytes,
     names and types of the largest values that it holds then; the name of an input is its number. `donors`: numbers of inputs
-    that fit once they are donated, which then is the fix."""
+    that fit once they are donated, which then is the fix. `in_vain`: what the leanest plan computes again, in words."""
 
     def __init__(
         self,
@@ -35,16 +36,24 @@ class DoesNotFit(ShardingError):
         least: float,
         donors: Sequence[int] = (),
         names: Sequence[str] = (),
+        in_vain: Sequence[str] = (),
     ) -> None:
         self.problem, self.peak, self.fix, self.least, self.donors = problem, peak, fix, least, donors
+        self.names, self.in_vain = names, in_vain
         named = ((size, name if isinstance(name, str) else _argument(name, names), type) for size, name, type in peak)
-        lines = [f"  at the peak {size:,} bytes: {name} {type}" for size, name, type in named]
+        lines = [f"  that was not enough: {text}" for text in in_vain]
+        lines += [f"  at the peak {size:,} bytes: {name} {type}" for size, name, type in named]
         given = ", ".join(dict.fromkeys([root_of(_argument(i, names)) for i in donors]))
         super().__init__("\n".join([problem, *lines, f"  fix: {f'donate {given} ' if donors else ''}{fix}"]))
 
     def named(self, names: Sequence[str]) -> DoesNotFit:
         """The same with the inputs' names, such as `argument params['w1']`."""
-        return DoesNotFit(self.problem, self.peak, self.fix, self.least, self.donors, names)
+        return DoesNotFit(self.problem, self.peak, self.fix, self.least, self.donors, names, self.in_vain)
+
+    def with_further_fix(self, fix: str) -> DoesNotFit:
+        """The same with one more that was tried."""
+        fix = f"{self.fix.replace(SMALLER, '')}, or {fix}"
+        return DoesNotFit(self.problem, self.peak, fix, self.least, self.donors, self.names, self.in_vain)
 
 
 def _argument(number: int, names: Sequence[str]) -> str:
@@ -79,8 +88,9 @@ def refusal(
         f" the least that one was found to hold is {leanest.peak:,.0f}"
     )
     peak, mesh, held = [*_at_peak(plan, machine)], machine.mesh, _input_bytes(plan, machine)
+    again = [trial.text for trial in plan.trials if trial.kind == "compute" and trial.is_accepted]
     if attempt is None:
-        return DoesNotFit(problem, peak, f"memory={leanest.peak:.0f}", leanest.peak)
+        return DoesNotFit(problem, peak, f"memory={leanest.peak:.0f}", leanest.peak, in_vain=again)
 
     def tried(mesh: BaseMesh, donated: Sequence[int]) -> float:
         """Bytes of the leanest plan, infinitely many where shards of the inputs alone are too much."""
@@ -88,8 +98,9 @@ def refusal(
 
     donating = tried(mesh, donors) if donors else math.inf
     if donating <= memory:
-        return DoesNotFit(problem, peak, f"(tried: {donating:,.0f} bytes)", leanest.peak, donors)
-    return DoesNotFit(problem, peak, _fix(leanest, memory, mesh, lambda larger: tried(larger, ())), leanest.peak)
+        return DoesNotFit(problem, peak, f"(tried: {donating:,.0f} bytes)", leanest.peak, donors, in_vain=again)
+    fix = _fix(leanest, memory, mesh, lambda larger: tried(larger, ()))
+    return DoesNotFit(problem, peak, fix, leanest.peak, in_vain=again)
 
 
 def refusal_of_saved(plan: Plan, memory: float, machine: Machine) -> DoesNotFit:
@@ -115,7 +126,7 @@ def _fix(leanest: Candidate, memory: float, mesh: BaseMesh, tried: Callable[[Bas
             suffices = f"{larger.device_count} devices, {{{shape}}} (tried: {peak:,.0f} bytes)"
             return f"{suffices}, or memory={leanest.peak:.0f}"
     others = f"{GROWN[-1]} times the devices do not suffice"
-    return f"memory={leanest.peak:.0f}; smaller batches or meshjit.checkpoint hold less ({others})"
+    return f"memory={leanest.peak:.0f}{SMALLER} ({others})"
 
 
 def grown(mesh: BaseMesh, times: int) -> AbstractMesh:
