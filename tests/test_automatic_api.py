@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import itertools
 import json
 import re
 import time
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -352,6 +354,18 @@ def test_the_largest_part_of_the_batch_that_fits_is_tried(rows: int, memory: flo
     assert bool(tried) is bool(part) and (tried is None or (tried[1].startswith(part) and float(tried[2].replace(",", "")) <= memory))
 
 
+def test_compiled_code_does_not_keep_the_function_alive() -> None:
+    """What was traced does, to trace it again."""
+    function = mj.jit(lambda x: x * 2)
+    traced = function.trace(np.ones(8, np.float32))
+    compiled, alive = traced.lower().compile(), weakref.ref(function)
+    del function
+    assert alive() is not None
+    del traced
+    gc.collect()
+    assert alive() is None and float(compiled(np.ones(8, np.float32))[0]) == 2
+
+
 def test_a_batch_of_which_no_part_can_be_traced_is_not_offered() -> None:
     def step(w: Any, x: Any) -> Any:
         return w - mj.grad(lambda w: mnp.sum(mnp.tanh(x.reshape(8192, 64) @ w) ** 2))(w)
@@ -659,14 +673,14 @@ def test_what_pins_may_be() -> None:
     """Specs, NamedShardings, also of captured arrays; others were errors from within, or a bug of meshjit."""
     weight = mnp.ones((48, 32), np.float32)
     traced = mj.auto(lambda x: x @ weight, mesh=TWO).trace(SMALL[0])
-    pins = {"x": NamedSharding(TWO, P("a")), "captured array 0": P(None, "b")}
+    pins = {"x": NamedSharding(TWO, P("a")), "captured array weight": P(None, "b")}
     assert [str(p) for p in traced.plan(pins=pins).plan.inputs] == ["[a, -]", "[-, b]"]
     for pin in (None, "a", AUTO):
         with pytest.raises(TypeError, match=re.escape(f"pins for x: {pin!r} is no spec\n  fix: a PartitionSpec, such as P('x', None); leave")):
             traced.plan(pins={"x": pin})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match=r"pins=\[\('x', P\('a',\)\)\] is no dict\n  fix: names with specs: pins={'x': P\('x'\)}"):
         traced.plan(pins=[("x", P("a"))])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"pins name 0, which is no argument\n  fix: one of x, captured array 0$"):
+    with pytest.raises(ValueError, match=r"pins name 0, which is no argument\n  fix: one of x, captured array weight$"):
         traced.plan(pins={0: P("a")})  # type: ignore[dict-item]
     with pytest.raises(mj.errors.ShardingError, match=r"pins for x: P\('a',\) needs a mesh, and there is none"):
         mj.jit(lambda x: x).trace(SMALL[0]).plan(pins={"x": P("a")})

@@ -61,7 +61,7 @@ class Traced(Stage):
         """`again` traces the function for a call with other types; None where there is no function any more."""
         self.call = call
         self._again = again
-        self.function: Any = None  # who traced it, as long as somebody holds this
+        self.function: Any = None  # who traced it, as long as somebody holds this; compiled code does not keep it alive
         self.traced_program = traced
         self.program: Program = traced.program
         self._compiled: Compiled | None = None
@@ -130,7 +130,8 @@ class Traced(Stage):
                 error = error.named([self.call.titled_name(i) for i in kept])
                 batch = self._fitting_batch(places.mesh, lowering_platforms, topology, pins)
                 raise (error.with_further_fix(batch) if batch else error) from None
-        return Planned(self, planning, places, kept, donated, platforms, figures)
+        traced = self if self.function is None else Traced(self.call, self.traced_program, self._again)
+        return Planned(traced, planning, places, kept, donated, platforms, figures)
 
     def _fitting_batch(self, mesh: Any, *options: Any) -> str:
         """The largest part of the batch that fits, in words, where that can be tried."""

@@ -330,6 +330,7 @@ class Wrapped:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays, or anything with a shape and a dtype)."""
         traced = self.staged(*args, **kwargs)
+        traced.function = self
         tell(traced)
         return traced
 
@@ -339,12 +340,10 @@ class Wrapped:
             split = self.parameters.split(args, kwargs)
             plain = [without_float0(with_words(each)) for each in (split.args, split.kwargs)]
             split = replace(split, args=plain[0], kwargs=plain[1])
-            traced = self._traced(split, self._call(split, tree.structure((split.args, split.kwargs))))
+            return self._traced(split, self._call(split, tree.structure((split.args, split.kwargs))))
         except Exception as error:
             hide_own_frames(error)
             raise
-        traced.function = self
-        return traced
 
     def _lowered(self, *args: Any, **kwargs: Any) -> Lowered:
         lent = refs_in((args, kwargs)) if Ref.made else []
