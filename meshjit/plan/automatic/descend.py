@@ -30,7 +30,7 @@ from sharding.placement import Placement
 LARGEST: Final = 1 << 22  # entries of a table
 LARGEST_OF_LONG: Final = 1 << 19  # of Programs with many equations
 STARTS: Final = 4
-LONG: Final = 3000  # equations from which tables are smaller
+LONG: Final = 3000  # equations from which tables are smaller, and few descents are gone
 CYCLES: Final = 3  # times that every axis is gone along
 GAIN: Final = 1 - 1e-6  # a step that gains less ends the descent
 FREE: Final[Mapping[int, float]] = {}

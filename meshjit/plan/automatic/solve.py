@@ -19,7 +19,7 @@ from meshjit.core.plan import Optimum, Plan
 from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.candidate import SPREAD, Candidate, candidate_of, most_rent
-from meshjit.plan.automatic.descend import State, descend
+from meshjit.plan.automatic.descend import LONG, State, descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.exhaust import FEW_UNFIT, STEPS, elimination_of, gone_through
 from meshjit.plan.automatic.fit import PRICED, RETRIED, fit
@@ -200,7 +200,7 @@ class Search(Made):
             self.bound = max(self.bound, self._relaxed())
         is_near = self.is_complete or self.most <= (NEAR_RELAXED if is_relaxed else NEAR) * self.bound
         if not is_near and self.quickest <= FAR * self.rival:
-            self._descend(1 if self.later and self.most <= VERY_FAR_OF_LONG * self.bound else None)
+            self._descend(self._further)
 
     def settle(self) -> Candidate:
         """The fastest plan, as proposals improve it."""
@@ -358,7 +358,7 @@ class Search(Made):
         """Price the plan where the first descent ends, or where it stands after a step if it `is_begun`; where no proof follows,
         those of all descents. A bound by the work alone; the search is not complete."""
         self.ahead = descend(self.draft, self.ties, self.deadline, is_told_early=is_begun)
-        self._descend(1 if is_begun or self.effort > 0 else None)
+        self._descend(1 if is_begun or self.effort > 0 or self.is_long else None)
         return self.least_work, False
 
     def _descend(self, most: int | None = None) -> None:
@@ -367,6 +367,20 @@ class Search(Made):
             if state.model is not None and state.seconds not in self.ends:
                 self.ends.add(state.seconds)
                 self.attempt(state.model, state.choices)
+
+    @property
+    def _further(self) -> int | None:
+        """How many more may be gone once a proof is over: of long Programs only that which was begun, or all where the best plan
+        is very far from a bound that was proved."""
+        is_bounded = self.proof is not None or self.begins_relaxed
+        if not self.is_long or (self.later and is_bounded and self.most > VERY_FAR_OF_LONG * self.bound):
+            return None
+        return int(self.begins_early)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether one descent takes about as long as all else."""
+        return len(self.draft.program.eqns) >= LONG
 
     @property
     def begins_early(self) -> bool:
