@@ -72,9 +72,9 @@ def _begun(
     draft: Draft, ties: Mapping[int, int], common: Plans, names: tuple[str, ...]
 ) -> Iterator[tuple[State, tuple[str, ...]]]:
     """Where descents begin, and the axes that go along first: those that a batch leaves, or all; then from nowhere."""
-    for begun, left in starts(draft, ties) if len(names) > 1 else ():
+    for begun, left in starts(draft, ties):
         yield State(math.inf, None, (), plans_of(begun, common), placements_of(begun)), left or names
-    for axes in [names] if len(names) == 1 else [names, *[(name,) for name in names]]:
+    for axes in dict.fromkeys([names, *[(name,) for name in names]]):
         yield State(math.inf), axes
 
 

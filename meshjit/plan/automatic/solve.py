@@ -67,6 +67,7 @@ class Search(Made):
         super().__init__(draft, ties, deadline, is_frugal)
         self.effort, self.priced, self.later, self.worth = effort, priced, later, worth
         self.ahead: Iterator[State] = iter(())  # descents
+        self.is_begun = False  # whether the next of them is one that was begun
         self.ends = set[float]()  # seconds of those that are behind
         self.bound, self.is_complete = 0.0, False  # of seconds and rent
         self.spent_in_vain = 0.0  # effort of a proof that is given up
@@ -172,7 +173,7 @@ class Search(Made):
         """Further rounds for a long Program, as long as its best plan is far from the bound, for better plans. Where it is very
         far the descent is gone to its end first."""
         if self.most > VERY_FAR_OF_LONG * proof.bound:
-            self._descend(1)
+            self._descend(int(self.is_begun))
             proof.upper = min(proof.upper, self.fitting)
         proof.grant(FURTHER * self.later)
         proof.near = FAR_OF_LONG
@@ -359,10 +360,12 @@ class Search(Made):
         those of all descents. A bound by the work alone; the search is not complete."""
         self.ahead = descend(self.draft, self.ties, self.deadline, is_told_early=is_begun)
         self._descend(1 if is_begun or self.effort > 0 or self.is_long else None)
+        self.is_begun = is_begun
         return self.least_work, False
 
     def _descend(self, most: int | None = None) -> None:
         """Price plans where the descents that are ahead end."""
+        self.is_begun = False
         for state in itertools.islice(self.ahead, most):
             if state.model is not None and state.seconds not in self.ends:
                 self.ends.add(state.seconds)
@@ -375,7 +378,7 @@ class Search(Made):
         is_bounded = self.proof is not None or self.begins_relaxed
         if not self.is_long or (self.later and is_bounded and self.most > VERY_FAR_OF_LONG * self.bound):
             return None
-        return int(self.begins_early)
+        return int(self.is_begun)
 
     @property
     def is_long(self) -> bool:
