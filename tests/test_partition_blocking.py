@@ -442,3 +442,13 @@ def test_a_body_that_merges_the_dim_is_left_alone(shape):
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     for mesh in (AbstractMesh((4,), ("x",)), AbstractMesh((2, 3), ("x", "y"))):
         check_function(mj.grad(loss), [x], mesh, [P("x")], [P("x")], exact=False)
+
+
+@pytest.mark.parametrize("mesh", [X2, X4], ids=["2", "4"])
+def test_a_roll_by_half_of_a_ring_goes_one_way_in_all_iterations(mesh: AbstractMesh) -> None:
+    """Both ways are as far. The first iteration of a block went the one, for borders were there already, and the next the other."""
+    for rows in (4, 8, 12) if mesh is X4 else (2, 4, 6):
+        arrays = [np.random.default_rng(3).integers(-4, 5, (rows, 3)).astype(np.float32)]
+        for shift in range(-rows, rows + 1):
+            body = steps(lambda u, shift=shift: u + 0.125 * (mnp.roll(u, shift, 0) - u), 6)
+            check_law(traced(body, [f"f32[{rows}, 3]"]), mesh, [ROWS], [ROWS], arrays)

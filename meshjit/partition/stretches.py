@@ -54,10 +54,11 @@ class Division:
         return stretch[0] + self.block + stretch[1]
 
     def seen(self, stretch: Stretch, low: int, reach: int) -> Stretch:
-        """The stretch that holds, for each place p of this one, places p - low to p - low + reach - 1."""
-        before, after = stretch[0] + low, stretch[1] + reach - 1 - low
+        """The stretch that holds, for each place p of this one, places p - low to p - low + reach - 1. In a ring those that are
+        nearest by going round; the same way for every stretch, because all iterations of a block read the same places."""
+        before, after = low, reach - 1 - low
         turns = round((before - after) / (2 * self.period)) * self.period if self.in_ring else 0
-        return before - turns, after + turns
+        return stretch[0] + before - turns, stretch[1] + after + turns
 
 
 class Divisions(dict[ValueDim, Division]):
