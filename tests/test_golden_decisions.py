@@ -19,6 +19,7 @@ from meshjit import lax
 from meshjit.core.decision import KINDS, Decision, parse_decisions, print_decisions
 from meshjit.sharding import NamedSharding, PartitionSpec as P
 from sharding.mesh import AbstractMesh
+from tests.tools.loops import momentum
 
 ROW = AbstractMesh((4,), ("x",))
 GRID = AbstractMesh((4, 2), ("data", "model"))
@@ -36,15 +37,6 @@ class Case:
 
 def accumulated(w: Any, xs: Any) -> Any:
     return lax.scan(lambda total, x: (total + x.T @ (x @ w), None), mnp.zeros_like(w), xs)[0]
-
-
-def momentum(w: Any, xs: Any) -> Any:
-    def step(carry: Any, x: Any) -> Any:
-        w, m = carry
-        m = 0.9 * m + x.T @ (x @ w)
-        return (w - m, m), None
-
-    return lax.scan(step, (w, mnp.zeros_like(w)), xs)[0]
 
 
 def rolled(u: Any) -> Any:

@@ -16,6 +16,7 @@ from meshjit.plan.make import Annotations, make_plan
 from meshjit.plan.verdict import of_trial
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
+from tests.tools.loops import momentum
 from tests.tools.wire import traced
 
 X4 = AbstractMesh((4,), ("x",))
@@ -130,14 +131,6 @@ def test_a_loop_without_borders_is_not_asked_about_blocks() -> None:
 
 
 def test_a_carry_that_is_read_or_costs_less_when_it_is_reduced_every_time_says_so() -> None:
-    def momentum(w: Any, xs: Any) -> Any:
-        def step(carry: Any, x: Any) -> Any:
-            w, m = carry
-            m = 0.9 * m + x.T @ (x @ w)
-            return (w - m, m), None
-
-        return lax.scan(step, (w, mnp.zeros_like(w)), xs)[0]
-
     types, specs = ["f32[64, 32]", "f32[10, 256, 64]"], [P(), P(None, "x")]
     accumulate = only(decided(momentum, types, specs, [P(), P()]), "accumulate")
     assert (accumulate.choice, accumulate.because) == ("reduced in every iteration", ("the sum is read in the loop, too",))
