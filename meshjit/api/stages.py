@@ -20,7 +20,7 @@ from meshjit.api.mesh_choice import MUCH, finer_meshes, mesh_of_saved
 from meshjit.api.options import checked_options
 from meshjit.api.placements import Placements, output_names, pinned, placements
 from meshjit.api.putting import ShapeDtypeStruct
-from meshjit.api.smaller_batch import LONGEST, fitting_batch
+from meshjit.api.smaller_batch import fitting_batch, trial
 from meshjit.api.state import state_ties
 from meshjit.api.unasked import searched_on_mesh
 from meshjit.api.watching import imaginers, tell
@@ -133,30 +133,19 @@ class Traced(Stage):
         traced = self if self.function is None else Traced(self.call, self.traced_program, self._again)
         return Planned(traced, planning, places, kept, donated, platforms, figures)
 
-    def _fitting_batch(self, mesh: Any, *options: Any) -> str:
+    def _fitting_batch(self, mesh: Any, platforms: Any, topology: Any, pins: Any) -> str:
         """The largest part of the batch that fits, in words, where that can be tried."""
-        limits = None if self.call.automatic is None else self.call.automatic.limits
-        if limits is None or limits.memory is None or limits.plan is not None or not limits.explains:
+        call, state = trial(self.call, self.program, self._ties(range(len(self.call.keys))).values(), mesh)
+        if call is None or self._again is None:
             return ""
-        types, state = self.program.input_types, {*self._ties(range(len(self.call.keys))).values()}
-        is_too_much = sum(types[i].nbytes for i in state) > limits.memory * mesh.size
-        if self._again is None or is_too_much or len(self.program.eqns) > LONGEST:
-            return ""
-        automatic = Automatic(dataclasses.replace(limits, effort=0.0, explains=False), (mesh,))
-        call = dataclasses.replace(self.call, automatic=automatic)
-        return fitting_batch(call, state, lambda smaller: self._peak_of(smaller, *options), limits.memory)
+        again = self._again
 
-    def _peak_of(self, call: Call, platforms: Any, topology: Any, pins: Any) -> float | None:
-        """Bytes of the plan of a call with other types; the least that was found, where none fits; None where it has none."""
-        assert self._again is not None
-        try:
-            traced = self._again(call)
+        def bytes_of(smaller: Call) -> float | None:
+            traced = again(smaller)
             plan = None if traced is None else traced.plan(lowering_platforms=platforms, topology=topology, pins=pins).plan
-        except DoesNotFit as error:
-            return error.least
-        except Exception:  # whatever the function says of types that nobody gave it
-            return None
-        return None if plan is None or plan.cost is None else plan.cost.peak_bytes
+            return None if plan is None or plan.cost is None else plan.cost.peak_bytes
+
+        return fitting_batch(call, state, bytes_of)
 
     def _comes_to(self, mesh: Any, i: int) -> bool:
         """Whether the i-th argument lies on one device and is brought to several: the memory that it has there is no donor's."""
