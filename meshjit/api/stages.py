@@ -5,25 +5,21 @@ As `jax.stages`, with a stage of our own that holds the Plan: where everything w
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from meshjit.api.call import ArgInfo, Automatic, Call, Stage
 from meshjit.api.compiled import Compiled
 from meshjit.api.donated import warn_of_unused
-from meshjit.api.explain import log_plan
 from meshjit.api.jaxpr import ClosedJaxpr, closed_jaxpr
-from meshjit.api.mesh_choice import MUCH, finer_meshes, mesh_of_saved
-from meshjit.api.options import checked_options
+from meshjit.api.lowered import Lowered
+from meshjit.api.mesh_choice import best_of_meshes
 from meshjit.api.placements import Placements, output_names, pinned, placements
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.smaller_batch import fitting_batch, trial
 from meshjit.api.state import state_ties
 from meshjit.api.unasked import searched_on_mesh
-from meshjit.api.watching import imaginers, tell
+from meshjit.api.watching import tell
 from meshjit.config import config
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import Plan
@@ -35,21 +31,18 @@ from meshjit.plan.automatic.saved import SavedPlanError
 from meshjit.plan.make import Annotations
 from meshjit.report import Report
 from meshjit.report.subject import Subject
-from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import leaf_key
-from meshjit.runtime.executable import Executable
-from meshjit.runtime.lowering import Lowering, Planning, lower_plan, plan_program
-from meshjit.runtime.reproduce import compiling, lowering
-from meshjit.runtime.shardings import spelling_of
-from meshjit.runtime.targets import figures_for, library_of, target_for
-from meshjit.targets import PLATFORMS, family
+from meshjit.runtime.lowering import Planning, lower_plan, plan_program
+from meshjit.runtime.reproduce import lowering
+from meshjit.runtime.targets import figures_for, target_for
+from meshjit.targets import PLATFORMS
 from meshjit.trace import Traced as TracedProgram
 from meshjit.trace.refs import check_without_refs
 from meshjit.transform.dce import dce
 from meshjit.transform.inline_calls import inline_calls
 from meshjit.tree_views import key_types
 from sharding.figures import Figures
-from sharding.mesh import BaseMesh, Mesh
+from sharding.mesh import BaseMesh
 from sharding.named import AUTO, NamedSharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, Placement
 
@@ -168,36 +161,13 @@ class Traced(Stage):
     ) -> Planned:
         """The plan on the only mesh; of several the one that takes least time, or one on a mesh that divides an axis of its mesh,
         as long as that gains much. Proofs are sought on the last alone."""
-        limits, meshes, refusals = automatic.limits, automatic.meshes, list[tuple[DoesNotFit, BaseMesh]]()
-        if limits.plan is not None:
-            meshes = (mesh_of_saved(limits.plan, meshes),)
-        share = limits.one_of(len(meshes))
 
-        def planned_on(mesh: BaseMesh, limits: Limits) -> Iterator[Planned]:
+        def planned_on(mesh: BaseMesh, limits: Limits) -> Planned:
             call = dataclasses.replace(self.call, automatic=Automatic(limits, (mesh,)))
             traced = Traced(call, self.traced_program, self._again)
-            try:
-                yield traced.plan(lowering_platforms=platforms, topology=topology, pins=pins)
-            except DoesNotFit as error:
-                refusals.append((error, mesh))
+            return traced.plan(lowering_platforms=platforms, topology=topology, pins=pins)
 
-        is_given = len(meshes) == 1
-        best = _best(planned for mesh in meshes for planned in planned_on(mesh, limits if is_given else share))
-        if best is None and not is_given:  # what would fit is tried where least is held
-            _, nearest = min(refusals, key=lambda refusal: refusal[0].least)
-            best = next(planned_on(nearest, limits), None)
-        if best is None:
-            raise refusals[-1][0]
-        if is_given:
-            return best
-        goes_on = pins is None  # they name axes of the mesh
-        while goes_on:
-            finer = _best(planned for mesh in finer_meshes(best.mesh) for planned in planned_on(mesh, share))
-            goes_on = finer is not None and finer.is_better_than(best, MUCH)
-            best = best if finer is None or not finer.is_better_than(best) else finer
-        optimum = best.plan.optimum
-        is_proved = optimum is not None and optimum.is_proved
-        return best if is_proved or limits.effort == 0 else next(planned_on(best.mesh, limits), best)
+        return best_of_meshes(automatic.meshes, automatic.limits, planned_on, goes_on=pins is None)  # pins name axes of the mesh
 
     def _ties(self, kept: Sequence[int]) -> Mapping[int, int]:
         """Output → input of what goes to the devices, where the result is the argument's next state."""
@@ -256,14 +226,6 @@ class Planned(Stage):
     def plan(self) -> Plan:
         return self.planning.plan
 
-    def is_better_than(self, other: Planned, much: float = 1.0) -> bool:
-        """Whether its plan comes nearer to the memory than one that does not fit, or takes less time than the other one's times
-        `much`."""
-        mine, others = self.plan, other.plan
-        assert mine.cost is not None and others.cost is not None and mine.target is not None
-        over, over_other = (max(0.0, cost.peak_bytes - mine.target.topology.memory) for cost in (mine.cost, others.cost))
-        return over < over_other or (over == over_other and mine.cost.seconds < much * others.cost.seconds)
-
     @property
     def program(self) -> Program:
         return self.plan.program
@@ -307,13 +269,6 @@ class Planned(Stage):
         return stage
 
 
-def _best(plans: Iterable[Planned]) -> Planned | None:
-    best: Planned | None = None
-    for planned in plans:
-        best = planned if best is None or planned.is_better_than(best) else best
-    return best
-
-
 def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(platforms, str):
         raise ValueError(f"lowering_platforms is the string {platforms!r}\n  fix: ({platforms!r},)")
@@ -321,152 +276,6 @@ def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"lowering_platforms has {unknown[0]!r}\n  fix: use some of {', '.join(PLATFORMS)}")
     return tuple(platforms or ())
-
-
-class Lowered(Stage):
-    """A per-device program with explicit collectives, not yet compiled."""
-
-    def __init__(self, planned: Planned, lowered: Lowering, platforms: tuple[str, ...] = ()) -> None:
-        self.planned = planned
-        self.traced = planned.traced
-        self.call = planned.call
-        self.traced_program = planned.traced_program
-        self.kept = planned.kept
-        self.lowering = lowered
-        self.platforms = platforms
-
-    @property
-    def plan(self) -> Plan:
-        return self.lowering.plan
-
-    def _out_info(self, shardings: Sequence[Any] | None = None) -> list[ShapeDtypeStruct]:
-        """With the shardings that out_shardings, or types in explicit axes, ask for."""
-        mesh, specs = self.planned.mesh, self.planned.planning.annotations.outputs
-        asked = [None if spec is None or not mesh.axis_names else NamedSharding(mesh, spec) for spec in specs]
-        return super()._out_info(asked if shardings is None else shardings)
-
-    def report(self) -> Report:
-        """What lives where and why, what is sent, what is held (`meshjit.report.Report`)."""
-        return self.planned.report()
-
-    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """`stablehlo` (the default), `hlo` (before optimisation), `meshjit` (the Program with placements) or `local` (the
-        per-device Program). `debug_info` adds the user's lines."""
-        if dialect in (None, "stablehlo"):
-            return self.lowering.text if debug_info else without_locations(self.lowering.text)
-        if dialect == "hlo":
-            return _jaxlib.hlo_text_of_module(self.lowering.text)
-        if dialect == "meshjit":
-            return print_program(self.plan.program, self.plan.placements, sources=debug_info, elide=True)
-        if dialect == "local":
-            return print_program(self.lowering.local, sources=debug_info, elide=True)
-        raise ValueError(f"unknown dialect {dialect!r}\n  fix: use 'stablehlo', 'hlo', 'meshjit' or 'local'")
-
-    def compiler_ir(self, dialect: str | None = None) -> Any:
-        """jaxlib's MLIR module (`stablehlo`, the default), its XlaComputation (`hlo`), or the per-device Program (`meshjit`)."""
-        if dialect in (None, "stablehlo"):
-            return _jaxlib.parse_module(self.lowering.text)
-        if dialect == "hlo":
-            return _jaxlib.computation(self.lowering.text)
-        if dialect == "meshjit":
-            return self.lowering.local
-        raise ValueError(f"unknown dialect {dialect!r}\n  fix: use 'stablehlo', 'hlo' or 'meshjit'")
-
-    def cost_analysis(self) -> dict[str, float]:
-        """XLA's estimate for one device before it optimises: "flops", "bytes accessed", …"""
-        return _jaxlib.cost_of_module(client.client(), self.lowering.text)
-
-    def compile(
-        self, compiler_options: Mapping[str, Any] | None = None, *, device_assignment: Sequence[Any] | None = None
-    ) -> Compiled:
-        """Compile with XLA. `compiler_options` go to XLA, over those given to jit; unknown ones raise.
-
-        `device_assignment` are the devices of a function that was lowered on an AbstractMesh, in mesh order."""
-        checked = checked_options(compiler_options, "compile")
-        return imaginers[-1](self) if imaginers else self.compile_now(checked, device_assignment)
-
-    def compile_now(self, options: Mapping[str, Any] | None = None, device_assignment: Sequence[Any] | None = None) -> Compiled:
-        """What `compile` does where nobody watches who wants plans alone."""
-        options = {**(self.call.options or {}), **(options or {})}
-        return self._compiled(options, device_assignment, None)
-
-    def load(
-        self,
-        serialized: bytes,
-        compiler_options: Mapping[str, Any] | None = None,
-        *,
-        device_assignment: Sequence[Any] | None = None,
-    ) -> Compiled:
-        """What `Compiled.serialize` gave for the same function, devices and versions, without compiling: a pod loads what was
-        compiled ahead for it. XLA runs what it reads: load only what you trust. ValueError names the first difference."""
-        options = {**(self.call.options or {}), **checked_options(compiler_options, "load")}
-        return self._compiled(options, device_assignment, serialized)
-
-    def _compiled(self, options: Mapping[str, Any], devices: Sequence[Any] | None, serialized: bytes | None) -> Compiled:
-        lowered = self._on_devices(devices)
-        self._check_platform(lowered.mesh)
-        log_plan(self.report)
-        spellings = self._spellings()
-        with compiling(self.call.title, lowered, options):
-            out_weak, committed = self.traced_program.out_weak, self.planned.committed
-            executable = Executable(lowered, out_weak, options, committed, spellings, serialized)
-        compiled = Compiled(self, executable)
-        tell(compiled)
-        return compiled
-
-    def _spellings(self) -> list[Any]:
-        keys = [*self.call.keys, *(x._key for x in self.traced_program.captured)]
-        return [spelling_of(keys[i]) for i in self.kept]
-
-    def _on_devices(self, devices: Sequence[Any] | None) -> Lowering:
-        """The same with devices, where it was lowered for a mesh that has none."""
-        mesh = self.lowering.mesh
-        if isinstance(mesh, Mesh) and devices is None:
-            return self.lowering
-        if devices is None or len(devices) != mesh.device_count:
-            count = "none were given" if devices is None else f"{len(devices)} were given"
-            problem = f"{self.call.title} is lowered for {mesh}, which needs {mesh.device_count} devices; {count}"
-            raise ValueError(f"{problem}\n  fix: {self._devices_for(mesh)}")
-        grid = np.empty(mesh.device_count, dtype=object)
-        grid[:] = list(devices)
-        real = Mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names)
-        return dataclasses.replace(self.lowering, plan=dataclasses.replace(self.plan, mesh=real))
-
-    def _devices_for(self, mesh: Any) -> str:
-        """Where a program for so many devices can be compiled, and what can be done here."""
-        here = client.devices()
-        platform, count = here[0].platform, mesh.device_count
-        if count <= len(here) and (not self.platforms or platform in self.platforms):
-            return f"compile(device_assignment=meshjit.devices()[:{count}])"
-        own = f"meshjit.auto(…, devices={len(here)})" if self.call.automatic is not None else "meshjit.make_mesh"
-        there = f"here are {len(here)} of platform {platform}"
-        return f"compile(device_assignment=…) where there are so many; {there}, for which a mesh is made by {own}"
-
-    def _check_platform(self, mesh: Mesh) -> None:
-        platform = mesh.flat_devices[0].platform
-        names = {platform, "gpu"} if platform in ("cuda", "rocm") else {platform}
-        if self.platforms and not names & set(self.platforms):
-            is_asked = getattr(self.planned.mesh, "abstract_device", None) is None
-            more = ", or leave lowering_platforms out" if is_asked else f"; {self.planned.mesh} is of another platform"
-            raise ValueError(
-                f"{self.call.title} was lowered for {', '.join(self.platforms)}, its devices are of platform {platform}\n"
-                f"  fix: lower(lowering_platforms=({platform!r},)){more}"
-            )
-        library = library_of(self.lowering.text)
-        if library is not None and family(platform) != library[0]:
-            name = {"cpu": "CPU", "gpu": "GPUs"}[library[0]]
-            raise ValueError(
-                f"{self.call.title} was lowered for {name}, whose {library[1]} it calls; its devices are of platform {platform}\n"
-                f"  fix: lower(lowering_platforms=({platform!r},))"
-            )
-
-
-_LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*"(?:\("(?:[^"\\]|\\.)*":\d+:\d+\))?\)$', re.MULTILINE)
-
-
-def without_locations(text: str) -> str:
-    """StableHLO text without the source lines of its operations."""
-    return _LOCATION.sub("", text)
 
 
 OutInfo = ShapeDtypeStruct
