@@ -175,3 +175,17 @@ def test_the_batch_is_what_no_result_replaces() -> None:
     assert begun(["f32[8192, 32]", "f32[3, 8192]", "f32[3, 32]"])[0] == [None, P(None, both), P(None, both), ()]
     assert begun(["f32[5, 3]", "f32[7, 5]", "f32[7, 3]"]) == []
     assert begun(large, None, P("y"), P("y"))[0] == [P(None, both), P("y"), P("y"), ()]
+
+
+def test_a_loop_over_nothing_is_proven() -> None:
+    """Neither its plans nor their bounds take any time, and a bound of 0 s rose by nothing in a round: that divided by 0."""
+
+    def body(a: Any, c: Any, x: Any) -> Any:
+        c = mnp.maximum(c * x - a, c + x)
+        c = mnp.where(c > 0, c + mnp.maximum(2 * c - a, 1), c)
+        return c, c
+
+    program = traced(lambda a, c, xs: lax.scan(lambda c, x: body(a, c, x), c, xs), ["f32[0, 1]"] * 2 + ["f32[0, 0, 1]"])
+    annotations = Annotations([P("x"), P("x"), None], [None, None])
+    plan = make_automatic_plan(program, AbstractMesh((2, 3), ("x", "y")), annotations, limits=Limits(effort=0.01))
+    assert plan.optimum is not None and plan.cost is not None and plan.optimum.bound <= plan.cost.seconds

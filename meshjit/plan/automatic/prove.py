@@ -213,7 +213,7 @@ class Proof:
     def _worth(self, gain: float, spent: float) -> float:
         """Entries that an elimination may go through: as many as rounds like the last one would, until the bound reached the best
         plan. That round raised it by `gain`, and went through `spent` entries."""
-        rounds = (self.upper - self.bound) / max(gain, TINY * self.bound)
+        rounds = (self.upper - self.bound) / max(gain, TINY * self.upper)
         return min(self.worthwhile, rounds * spent)
 
     def _suppose(self) -> None:
