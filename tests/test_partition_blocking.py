@@ -15,11 +15,15 @@ from meshjit import autodiff, lax
 from meshjit.core.collective import collectives_in
 from meshjit.core.types import TensorType
 from meshjit.partition.partition import partition
+from meshjit.plan.assign import Assigner
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import Mesh, NamedSharding
 from meshjit.targets import target_of
+from sharding.graph import Seed
 from sharding.mesh import AbstractMesh
-from sharding.spec import PartitionSpec as P
+from sharding.spec import PartitionSpec as P, placement_of
 from tests.tools.laws import check_law
 from tests.tools.wire import check_function, traced
 
@@ -452,3 +456,20 @@ def test_a_roll_by_half_of_a_ring_goes_one_way_in_all_iterations(mesh: AbstractM
         for shift in range(-rows, rows + 1):
             body = steps(lambda u, shift=shift: u + 0.125 * (mnp.roll(u, shift, 0) - u), 6)
             check_law(traced(body, [f"f32[{rows}, 3]"]), mesh, [ROWS], [ROWS], arrays)
+
+
+def test_no_blocks_where_the_loop_lies_elsewhere_by_then() -> None:
+    """What is proposed after blocks of iterations may place the carry so that neighbours have no borders, or too few."""
+    program = traced(lambda u: steps(ring, 8)(2 * u), ["f32[16, 16]"])
+    annotations, machine = Annotations([None], [None]), Machine(X4, target_of(X4))
+    draft = first_draft(program, annotations, Assigner(machine))
+    carry, loop = draft.flat.numbers[program.outputs[0]], program.eqns[-1]
+
+    def placed(draft: Draft, *entries: Any) -> Draft:
+        return draft.with_seeds({carry: Seed(placement_of(P(*entries), 2))}, None)
+
+    rows = placed(draft, "x").with_blocks({loop: 4}, None)
+    assert rows.plan.equations[-1].block == 4
+    assert placed(rows, None, "x").plan.equations[-1].block == 0
+    assert placed(placed(rows, None, "x"), "x").plan.equations[-1].block == 4
+    assert placed(draft, "x").with_blocks({loop: 5}, None).plan.equations[-1].block == 0

@@ -28,6 +28,7 @@ from meshjit.core.types import TensorType
 from meshjit.core.versions import Walks
 from meshjit.partition.blocking import BlockedLoop, blocked_loop
 from meshjit.partition.own_rule import OwnRule, own_rule
+from meshjit.partition.stretches import Refused
 from meshjit.plan.block_work import BlockWork
 from meshjit.plan.kinds import Kinds
 from meshjit.plan.traffic import fused_bytes
@@ -197,10 +198,16 @@ class Machine(Walks):
         work = self.block_work(blocked_loop(eqn, plan.bodies[0], self.mesh))
         return dataclasses.replace(cost, work=work.besides(plan.block))
 
-    def in_block(self, eqn: Eqn, body: Plan, count: int) -> Plan:
-        """The plan of a loop's body with what it holds where so many iterations are done at a time."""
+    def in_block(self, eqn: Eqn, body: Plan, count: int) -> Plan | None:
+        """The plan of a loop's body with what it holds where so many iterations are done at a time; None where they cannot be."""
         assert body.cost is not None
-        more = self.block_work(blocked_loop(eqn, body, self.mesh)).held(count)
+        try:
+            loop = blocked_loop(eqn, body, self.mesh)
+        except Refused:
+            return None
+        if count > len(loop.needs):
+            return None
+        more = self.block_work(loop).held(count)
         return dataclasses.replace(body, cost=dataclasses.replace(body.cost, peak_bytes=body.cost.peak_bytes + more))
 
     def block_work(self, loop: BlockedLoop) -> BlockWork:

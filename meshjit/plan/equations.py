@@ -99,9 +99,15 @@ class Planner:
                 if result is not None:
                     results[result] = placement.stacked() if i in region.stacked else placement
         inside = {var: placement for body in bodies for var, placement in body.placements.items()}
-        block = self.blocks.get(eqn, 0)
-        bodies = [self.machine.in_block(eqn, body, block) for body in bodies] if block else bodies
+        block, bodies = self.in_block(eqn, bodies)
         return EquationPlan(self.rules[eqn], {}, tuple(operands), tuple(results), tuple(bodies), block), inside
+
+    def in_block(self, eqn: Eqn, bodies: Sequence[Plan]) -> tuple[int, Sequence[Plan]]:
+        """How many iterations are done at a time, and the bodies with what they then hold. None are, although it was proposed,
+        where values have been placed otherwise since, so that neighbours lack the borders."""
+        block = self.blocks.get(eqn, 0)
+        changed = [each for body in bodies if (each := self.machine.in_block(eqn, body, block))] if block else []
+        return (block, changed) if len(changed) == len(bodies) else (0, bodies)
 
     def pinned(
         self,

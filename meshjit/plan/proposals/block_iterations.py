@@ -17,7 +17,7 @@ from meshjit.plan.stencil_loops import stencil_loops
 
 def propose(draft: Draft) -> Iterator[Proposal]:
     for eqn, plan in stencil_loops(draft.plan):
-        if eqn in draft.blocks:
+        if plan.block:
             continue
         try:
             loop = blocked_loop(eqn, plan.bodies[0], draft.machine.mesh)
