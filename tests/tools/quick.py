@@ -26,7 +26,7 @@ QUICK: dict[str, dict[str, int]] = {
     },
     "plan": {"test_automatic_experts": 7, "test_plan_bytes": 4, "test_plan_decisions": 1, "test_plan_delay": 1, "test_plan_memory": 3, "test_plan_parts": 13, "test_plan_priorities": 1, "test_golden_programs": 2, "test_golden_decisions": 1},
     "partition": {"test_partition_counting": 5, "test_partition_ops": 230, "test_partition_made_again": 3},
-    "simulate": {"test_law_fuzz": 25, "test_fuzz_functions": 23},
+    "simulate": {"test_law_fuzz": 25, "test_fuzz_functions": 23, "test_fuzz_structured": 13},
     "targets": {"test_targets": 2, "test_targets_files": 5},
     "options": {"test_runtime_config": 1},
     "runtime": {"test_memories": 11, "test_runtime_composed": 7, "test_runtime_eager": 9, "test_runtime_fast": 4},
