@@ -334,3 +334,15 @@ def test_what_they_go_on_to_computes_the_same() -> None:
     (got,) = simulate(simplify(partition(plan)), CUBE, shards)
     (want,) = evaluate(program, arrays)
     np.testing.assert_allclose(gather(got, plan.outputs[0], want.shape, CUBE), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("start", "rows"), [(2, 2), (7, 3), (12, 2)])
+def test_a_few_rows_go_to_the_shards_that_they_are_on(start: int, rows: int) -> None:
+    """Two rows over eight devices lie on two of them. The other six got the rows behind them, in a permute each."""
+
+    def mirrored(u: Any) -> Any:
+        return u.at[:rows].set(u[start : start + rows][::-1])
+
+    lines = moved(mirrored, {"f32[64, 4]": P("x")}, [P("x")], AbstractMesh((8,), ("x",)))
+    (permutes,) = [int(line.split()[0]) for line in lines if "collective_permute" in line]
+    assert permutes <= rows, lines

@@ -131,7 +131,8 @@ def _slice_partition(local: LocalEquation) -> list[Var]:
         elif axes:
             step = type.shape[dim] * stride
             starts = [low + i * step for i in range(local.mesh.axes_size(axes))]
-            var = fetch_run(local, var, dim, extents[dim], axes, starts, step - stride + 1)
+            last = low + (outs[dim] - 1) * stride  # of the result; what follows is fetched for nobody's padding
+            var = fetch_run(local, var, dim, last + 1, axes, starts, step - stride + 1)
             cuts[dim] = (0, var.shape[dim], stride)
     start, limit, strides = zip(*cuts, strict=True)
     return [slice_(var, start=start, limit=limit, strides=strides)]
