@@ -381,3 +381,38 @@ def test_places_of_distinct_elements_are_of_the_index_dtype(axis: int | None) ->
 )
 def test_results_are_as_weak_as_those_of_jax(fun: Any, dtype: str, weak: bool) -> None:
     assert (fun().dtype, fun().weak_type) == (dtype, weak)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x, i: x[i],
+        lambda x, i: mnp.take(x, i),
+        lambda x, i: x.at[i].get(),
+        lambda x, i: x.at[i].set(i),
+        lambda x, i: x.at[i].add(1),
+        lambda x, i: x.at[1:3].set(i),
+        lambda x, i: x.at[::2].set(i),
+        lambda x, i: x.at[:].set(5),
+        lambda x, i: x.at[i].divide(2),
+        lambda x, i: mnp.pad(x, 1),
+        lambda x, i: mnp.pad(x, 1, constant_values=(1, 2)),
+        lambda x, i: mnp.diag(x),
+        lambda x, i: mnp.insert(x, 1, i),
+        lambda x, i: mnp.roll(x, i[0]),
+        lambda x, i: mnp.fill_diagonal(x.reshape(2, 2), 7, inplace=False),
+        lambda x, i: mnp.interp(x, x, x),
+    ],
+)  # fmt: skip
+def test_elements_at_places_are_as_weak_as_the_array(fun: Any) -> None:
+    """They were strong for an index array is, so that `full(4, 2.0)[i]` beside bfloat16 came to float32."""
+    places = mnp.array([0, 2], np.int32)
+    for call in (fun, mj.jit(fun)):
+        assert call(mnp.full(4, 2.0), places).weak_type and not call(mnp.ones(4), places).weak_type
+        assert (call(mnp.full(4, 2.0), places) + mnp.ones((), mnp.bfloat16)).dtype == mnp.bfloat16
+
+
+@pytest.mark.device
+def test_counts_of_lesser_elements_are_not_weak() -> None:
+    assert not mnp.searchsorted(mnp.full(3, 2), 1).weak_type

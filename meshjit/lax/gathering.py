@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from meshjit.lax.operands import require_alike
 from meshjit.numpy import division, ufuncs
 from meshjit.numpy.indexing import mode_word
-from meshjit.numpy.promote import asarray, ops, shape_of
+from meshjit.numpy.promote import asarray, ops, shape_of, weak_of
 from meshjit.numpy.shaping import moveaxis
 from meshjit.trace import bind
 
@@ -69,6 +69,7 @@ def gather(
         start_indices_batching_dims=_dims(numbers.start_indices_batching_dims),
         start_index_map=_dims(numbers.start_index_map), slice_sizes=_dims(slice_sizes),
         mode=mode_word(mode, "promise_in_bounds"), fill_value=fill_value, indices_are_sorted=bool(indices_are_sorted),
+        weak_type=weak_of(operand),
     )  # fmt: skip
 
 
@@ -93,6 +94,7 @@ def _scatter(name: str, kind: str) -> Any:
             scatter_indices_batching_dims=_dims(numbers.scatter_indices_batching_dims),
             scatter_dims_to_operand_dims=_dims(numbers.scatter_dims_to_operand_dims), kind=kind,
             mode=mode_word(mode, "fill"), indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
+            weak_type=weak_of(operand),
         )  # fmt: skip
 
     function.__name__ = function.__qualname__ = name

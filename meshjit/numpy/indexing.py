@@ -28,6 +28,7 @@ from meshjit.numpy.promote import (
     ops,
     shape_of,
     value,
+    weak_of,
 )
 from meshjit.numpy.shaping import expand_dims, flip, reshape, squeeze
 from meshjit.trace import Tracer, bind, line_of, user_source
@@ -339,7 +340,7 @@ def gather(
         offset_dims=offset_dims, collapsed_slice_dims=collapsed, operand_batching_dims=operand_batching,
         start_indices_batching_dims=indices_batching, start_index_map=index_map, slice_sizes=sizes,
         mode=mode_word(mode, "clip"), fill_value=fill_value,
-        indices_are_sorted=False,
+        indices_are_sorted=False, weak_type=weak_of(x),
     )  # fmt: skip
 
 

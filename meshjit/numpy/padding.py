@@ -10,7 +10,7 @@ import numpy as np
 from meshjit.core.types import is_inexact
 from meshjit.numpy import elementwise, reductions, ufuncs
 from meshjit.numpy.creation import linspace
-from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, exactly, lifted, normal_axis, ops, shape_of
+from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, exactly, lifted, normal_axis, ops, shape_of, weak_of
 from meshjit.numpy.quantiles import median
 from meshjit.numpy.rearranging import repeat
 from meshjit.numpy.selection import apply_along_axis
@@ -78,14 +78,15 @@ def _pad_constant(x: Any, widths: list[list[int]], values: Any) -> Any:
     values = exactly(values, dtype_of(x))
     if not shape_of(values):
         low, high = (tuple(int(w[i]) for w in widths) for i in (0, 1))
-        return bind(ops("pad"), x, values, low=low, high=high, interior=zeros)
+        return bind(ops("pad"), x, values, low=low, high=high, interior=zeros, weak_type=weak_of(x))
     values = broadcast_to(values, (len(widths), 2))
     for dim, ends in enumerate(widths):
         for end, width in enumerate(ends):
             amounts = [0] * len(widths)
             amounts[dim] = int(width)
             pair = (tuple(amounts), zeros) if end == 0 else (zeros, tuple(amounts))
-            x = bind(ops("pad"), x, slice_scalar(values, dim, end), low=pair[0], high=pair[1], interior=zeros)
+            edge = slice_scalar(values, dim, end)
+            x = bind(ops("pad"), x, edge, low=pair[0], high=pair[1], interior=zeros, weak_type=weak_of(x))
     return x
 
 

@@ -20,11 +20,13 @@ from meshjit.numpy.promote import (
     cast,
     concrete,
     dtype_of,
+    exactly,
     lifted,
     normal_axes,
     normal_axis,
     ops,
     shape_of,
+    weak_of,
 )
 from meshjit.numpy.reductions import any_, cumsum, sum as total
 from meshjit.numpy.shaping import (
@@ -129,7 +131,7 @@ def _rolled(x: Any, amount: Any, dim: int) -> Any:
 
     fits, dtype = bounded(extent, amount) == extent, place_dtype(*(2 * n for n in shape_of(x)))
     place = cast(remainder(negative(amount), extent), np.int32) if fits else from_front(negative(amount), extent)
-    return bind(ops("dynamic_roll"), asarray(x), widened(place, dtype), dimension=dim)
+    return bind(ops("dynamic_roll"), asarray(x), widened(place, dtype), dimension=dim, weak_type=weak_of(x))
 
 
 def resize(a: Any, new_shape: Any) -> Any:
@@ -179,9 +181,10 @@ def diag(v: Any, k: int = 0) -> Any:
     n, k = shape_of(v)[0], diagonal_number(k)
     widths = (max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))
     low, high = ((w,) for w in widths[1])
-    line = bind(ops("pad"), asarray(v), cast(0, dtype_of(v)), low=low, high=high, interior=(0,))
+    zero = exactly(0, dtype_of(v), weak_of(v))
+    line = bind(ops("pad"), asarray(v), zero, low=low, high=high, interior=(0,), weak_type=weak_of(v))
     wide = broadcast_to(line, (n + abs(k), n + abs(k)))
-    return where(eye(n + abs(k), k=k, dtype=np.bool_), wide, cast(0, dtype_of(v)))
+    return where(eye(n + abs(k), k=k, dtype=np.bool_), wide, zero)
 
 
 def diagflat(v: Any, k: int = 0) -> Any:

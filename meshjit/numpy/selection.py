@@ -30,6 +30,7 @@ from meshjit.numpy.promote import (
     ops,
     promoted,
     shape_of,
+    weak_of,
 )
 from meshjit.numpy.rearranging import resize
 from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim
@@ -169,7 +170,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     same = np.ones((), np.bool_)
     for d in range(1, len(shape)):
         same = ufuncs.logical_and(same, ufuncs.equal(on, iota(kind, shape, d)))
-    values = cast(val, dtype_of(a))
+    values = exactly(val, dtype_of(a), weak_of(a))
     if shape_of(values):
         values = expand_dims(resize(values, (shape[0],)), tuple(range(1, len(shape))))
     return ufuncs.where(same, values, a)
@@ -238,7 +239,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     extent, rank = shape_of(arr)[dim], len(shape_of(arr))
     if isinstance(obj, slice):
         obj = np.arange(*obj.indices(extent))
-    values = atleast(cast(values, dtype_of(arr)), rank)
+    values = atleast(exactly(values, dtype_of(arr), weak_of(arr)), rank)
     if isinstance(obj, Tracer):
         return _insert_traced(arr, obj, values if shape_of(obj) else moveaxis(values, 0, dim), dim)
     obj = concrete(obj, "insert needs the places", "mnp.concatenate of slices")

@@ -153,7 +153,7 @@ def searchsorted(
     table = table if sorter is None else take(table, sorter)
     if dtype_of(table).kind == "c":
         return _searched_complex(table, v, side)
-    return bind(ops("searchsorted"), table, v, side=side, batch_dims=0, method=_SEARCHES[method])
+    return bind(ops("searchsorted"), table, v, side=side, batch_dims=0, method=_SEARCHES[method], weak_type=False)
 
 
 def _searched_complex(table: Any, v: Any, side: str) -> Any:

@@ -27,7 +27,17 @@ from meshjit.numpy.indexing import (
     split_scalar_masks,
 )
 from meshjit.numpy.places import counted, iota_dtype, known_places, place_dtype
-from meshjit.numpy.promote import broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of, value
+from meshjit.numpy.promote import (
+    broadcast_shapes,
+    broadcast_to,
+    dtype_of,
+    exactly,
+    normal_axis,
+    ops,
+    shape_of,
+    value,
+    weak_of,
+)
 from meshjit.numpy.quick.indexing import quick_update
 from meshjit.numpy.shaping import flip, moveaxis, reshape
 from meshjit.ops.slicing.update_slice import is_most
@@ -89,12 +99,12 @@ class IndexUpdate:
 
     @takes_out_sharding
     def divide(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
-        ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
+        ones = broadcast_to(exactly(1, dtype_of(self.x), weak_of(self.x)), shape_of(self.x))
         return ufuncs.true_divide(self.x, _updated(ones, self.index, values, "mul", mode, hints))
 
     @takes_out_sharding
     def power(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
-        ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
+        ones = broadcast_to(exactly(1, dtype_of(self.x), weak_of(self.x)), shape_of(self.x))
         return powers.power(self.x, _updated(ones, self.index, values, "mul", mode, hints))
 
     @takes_out_sharding
@@ -160,7 +170,7 @@ def _new_elements(values: Any, x: Any) -> Any:
     if config.numpy_dtype_promotion == "strict":
         _, type, weak = value(values, "values")
         refuse_conversion([(type.dtype, weak)], dtype_of(x))
-    return exactly(values, dtype_of(x))
+    return exactly(values, dtype_of(x), weak_of(x))
 
 
 def _updated_in_ops(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
@@ -261,7 +271,7 @@ def _dense_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
     if parsed.slices and is_most(shape_of(x), block):
         return bind(ops("update_slice"), x, values, start=tuple(int(s[0]) for s in parsed.slices))
     starts = [known_places(s[0], place_dtype(*shape_of(x))) for s in parsed.slices]
-    return bind(ops("dynamic_update_slice"), x, values, *starts) if starts else values
+    return bind(ops("dynamic_update_slice"), x, values, *starts, weak_type=weak_of(x)) if starts else values
 
 
 def _strided_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
@@ -288,7 +298,8 @@ def _strided_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
             inside = ufuncs.logical_and(inside, ufuncs.equal(division.remainder(place, np.asarray(step, counting)), 0))
         mask = inside if mask is None else ufuncs.logical_and(mask, inside)
     spread = bind(
-        ops("pad"), values, np.zeros((), dtype_of(x)), low=tuple(low), high=tuple(high), interior=tuple(interior)
+        ops("pad"), values, np.zeros((), dtype_of(x)), low=tuple(low), high=tuple(high), interior=tuple(interior),
+        weak_type=weak_of(x),
     )
     updated = spread if kind == "set" else _COMBINE[kind](x, spread)
     return updated if mask is None else ufuncs.where(mask, updated, x)
@@ -330,4 +341,5 @@ def _scattered(x: Any, parsed: Index, values: Any, kind: str, mode: str | None, 
         update_window_dims=tuple(range(len(lead), rank)), inserted_window_dims=dims, input_batching_dims=(),
         scatter_indices_batching_dims=(), scatter_dims_to_operand_dims=dims, kind=kind,
         mode=mode_word(mode, "fill"), indices_are_sorted=False, unique_indices=unique,
+        weak_type=weak_of(x),
     )  # fmt: skip
