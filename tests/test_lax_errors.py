@@ -175,3 +175,46 @@ def test_binary_functions_repeat_extents_of_one_and_add_no_dims() -> None:
     for other in (x[0], x[:2]):
         with pytest.raises(TypeError, match=rf"add: operands have shapes \(3, 4\) and .*repeat extents of 1, and add no dims{LINE}"):
             lax.add(x, other)
+
+
+IMAGE, KERNEL = np.ones((4, 9, 9, 4), np.float32), np.ones((3, 3, 4, 16), np.float32)
+PLACES = "NHWC", "HWIO", "NHWC"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"rhs": KERNEL[:, :, :3]}, ValueError, "4 features of f32.* are not 1 groups of 3 in features"),
+        ({"rhs": KERNEL[:, :, :2, :15], "feature_group_count": 2}, ValueError, "it does not divide the 15 out features"),
+        ({"feature_group_count": 0}, ValueError, "1 or more is needed"),
+        ({"batch_group_count": 3}, ValueError, "batch_group_count is 3"),
+        ({"window_strides": (1, 0)}, ValueError, "must be 1 or more"),
+        ({"dimension_numbers": PLACES[:2]}, TypeError, "three are needed"),
+        ({"rhs": KERNEL.astype(np.int32)}, TypeError, "lax functions convert nothing"),
+    ],
+)  # fmt: skip
+def test_what_a_convolution_cannot_take_is_of_the_kind_of_jax(options: dict[str, Any], error: Any, text: str) -> None:
+    """Strides of 0 were a ZeroDivisionError, and two dimension numbers one of zip's; of two dtypes one was converted."""
+    usual = {"rhs": KERNEL, "window_strides": (1, 1), "padding": "SAME", "dimension_numbers": PLACES}
+    with pytest.raises(error, match=text):
+        lax.conv_general_dilated(IMAGE, **{**usual, **options})
+
+
+@pytest.mark.parametrize("numbers", [(((1,), (0,)), ((1,), (1,))), (((1, 1), (0, 1)), ((), ())), (((1,), (0,)), ((0, 0), (1, 1)))])
+def test_a_dim_is_contracted_or_batched_once(numbers: Any) -> None:
+    """XLA's compiler said it."""
+    with pytest.raises(TypeError, match="dot_general: of .* one is named twice"):
+        lax.dot_general(np.ones((3, 3), np.float32), np.ones((3, 3), np.float32), numbers)
+
+
+def test_what_selects_is_boolean_and_bounds_are_of_one_shape() -> None:
+    with pytest.raises(TypeError, match=rf"select: the first operand is boolean, it is float32{LINE}"):
+        lax.select(V, V, V)
+    with pytest.raises(TypeError, match=r"clamp: shapes \(1,\), \(4,\) and \(\) must be equal"):
+        lax.clamp(V[:1], V, np.float32(1))
+
+
+@pytest.mark.device
+def test_dims_that_are_broadcast_may_stand_in_any_order() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(lax.broadcast_in_dim(x, (3, 4, 2), (2, 0)), np.broadcast_to(x.T[:, None], (3, 4, 2)))

@@ -109,11 +109,11 @@ def test_factor_rules() -> None:
 
 
 def test_errors_name_both_numbers() -> None:
-    with pytest.raises(TypeError, match=r"5 features of f32\[8,5,9\] are not 1 groups of 3 in features"):
+    with pytest.raises(ValueError, match=r"5 features of f32\[8,5,9\] are not 1 groups of 3 in features"):
         text("f32[8,5,9]", "f32[4,3,3]")
-    with pytest.raises(TypeError, match=r"param feature_group_count is 3: it does not divide the 4 out features"):
+    with pytest.raises(ValueError, match=r"param feature_group_count is 3: it does not divide the 4 out features"):
         text("f32[8,9,9]", "f32[4,3,3]", feature_group_count=3)
-    with pytest.raises(TypeError, match="has 2 feature groups and 2 batch groups; use one"):
+    with pytest.raises(ValueError, match="has 2 feature groups and 2 batch groups; use one"):
         text("f32[8,6,9]", "f32[4,3,3]", feature_group_count=2, batch_group_count=2)
     with pytest.raises(TypeError, match=r"param padding is \(\): there are 1 spatial dims"):
         text("f32[8,3,9]", "f32[4,3,3]", padding=())

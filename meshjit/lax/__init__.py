@@ -271,11 +271,12 @@ def broadcast(operand: Any, sizes: Sequence[int]) -> Any:
 
 @_takes_out_sharding
 def broadcast_in_dim(operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
-    """Dim i of x becomes dim broadcast_dimensions[i] of the result."""
-    return bind(
-        ops("broadcast_in_dim"), asarray(operand), shape=shape_tuple(shape),
-        dimensions=tuple(int(d) for d in broadcast_dimensions),
-    )
+    """Dim i of x becomes dim broadcast_dimensions[i] of the result; x is transposed where these do not rise."""
+    dims = tuple(int(d) for d in broadcast_dimensions)
+    if len(dims) == len(shape_of(operand)):
+        order = sorted(range(len(dims)), key=lambda i: dims[i])
+        operand, dims = mnp.transpose(operand, order), tuple(dims[i] for i in order)
+    return bind(ops("broadcast_in_dim"), asarray(operand), shape=shape_tuple(shape), dimensions=dims)
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Any:

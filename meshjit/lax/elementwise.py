@@ -212,6 +212,10 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
             f"select: shapes {shape_of(pred)}, {shape_of(on_true)} and {shape_of(on_false)} must be equal"
             f" (the first may be a scalar)\n  at {line_of(user_source())}\n  fix: mnp.where broadcasts"
         )
+    if dtype_of(pred).kind not in "biu":
+        raise TypeError(
+            f"select: the first operand is boolean, it is {dtype_of(pred)}\n  at {line_of(user_source())}\n  fix: pred != 0"
+        )
     require_alike("select", on_true, on_false)
     return ufuncs.where(pred, on_true, on_false)
 
@@ -231,6 +235,11 @@ def select_n(which: Any, *cases: Any) -> Any:
 def clamp(min: Any, x: Any, max: Any) -> Any:
     """x moved inside [low, high]; NaN stays. On a bound the derivative is 0."""
     require_alike("clamp", min, x, max)
+    if len({shape_of(min), shape_of(x), shape_of(max)} - {()}) > 1:
+        raise TypeError(
+            f"clamp: shapes {shape_of(min)}, {shape_of(x)} and {shape_of(max)} must be equal (some may be scalars)"
+            f"\n  at {line_of(user_source())}\n  fix: mnp.clip broadcasts"
+        )
     weak = weak_of(min) and weak_of(x) and weak_of(max)
     return bind(ops("clamp"), *broadcast_all([min, x, max]), weak_type=weak)
 

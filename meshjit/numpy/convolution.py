@@ -8,7 +8,7 @@ from typing import Any
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import _precision as precision_word, preferred_dtype
-from meshjit.numpy.promote import ops, promoted, shape_of
+from meshjit.numpy.promote import dtype_of, ops, promoted, shape_of
 from meshjit.numpy.shaping import flip, reshape
 from meshjit.trace import bind, line_of, user_source
 
@@ -29,6 +29,7 @@ def conv_general_dilated(
 ) -> Any:
     """`jax.lax.conv_general_dilated`. dimension_numbers: None (NCHW, OIHW, NCHW), or three strings such as
     ("NHWC", "HWIO", "NHWC"). padding: "SAME", "VALID", "SAME_LOWER" or (low, high) per spatial dim."""
+    _check_dtypes(dtype_of(lhs), dtype_of(rhs))
     (lhs, rhs), weak = promoted(lhs, rhs)
     rank = len(shape_of(lhs))
     check_convolution(shape_of(lhs), shape_of(rhs), window_strides, lhs_dilation, rhs_dilation)
@@ -47,6 +48,14 @@ def conv_general_dilated(
         feature_group_count=feature_group_count, batch_group_count=batch_group_count, precision=precision_word(precision),
         preferred=preferred_dtype(preferred_element_type), weak_type=weak,
     )  # fmt: skip
+
+
+def _check_dtypes(lhs: Any, rhs: Any) -> None:
+    if lhs != rhs:
+        raise TypeError(
+            f"lax.conv_general_dilated: operands have dtypes {lhs} and {rhs}; lax functions convert nothing\n"
+            f"  at {line_of(user_source())}\n  fix: x.astype(...)"
+        )
 
 
 def check_convolution(lhs: Sequence[int], rhs: Sequence[int], strides: Any, *dilations: Any) -> None:
@@ -68,6 +77,8 @@ def check_convolution(lhs: Sequence[int], rhs: Sequence[int], strides: Any, *dil
                 f"convolution: {name} {tuple(entries)} has {len(entries)} entries, but lhs {lhs} has {spatial} spatial dims"
                 f" behind batch and feature\n  at {line}\n  fix: {fix}"
             )
+    if any(n < 1 for n in strides):
+        raise ValueError(f"convolution: window_strides {tuple(strides)} must be 1 or more\n  at {line}")
 
 
 def conv(
@@ -83,6 +94,9 @@ def dimension_specs(numbers: Any, rank: int) -> tuple[tuple[int, ...], ...]:
     if numbers is None:
         return (tuple(range(rank)),) * 3
     parts = (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec) if hasattr(numbers, "lhs_spec") else tuple(numbers)
+    if len(parts) != 3:
+        line = line_of(user_source())
+        raise TypeError(f"dimension_numbers {numbers}: three are needed, of lhs, rhs and the result\n  at {line}")
     if not isinstance(parts[0], str):
         return tuple(tuple(p) for p in parts)
     spatial = [c for c in parts[1] if c not in "OI"]

@@ -43,6 +43,9 @@ def _type(in_types: Types, params: Params) -> Types:
                 require_param(False, "dot_general", name, params[name], f"operands are {a} and {b}")
             if a.shape[i] != b.shape[j]:
                 require(False, "dot_general", f"{name} dims {i} of {a} and {j} of {b} differ in extent")
+    for (contracted, batched), type in zip(zip(params["contract"], params["batch"], strict=True), in_types, strict=True):
+        if len({*contracted, *batched}) < len(contracted) + len(batched):
+            require(False, "dot_general", f"of {type} dims {contracted} are contracted and {batched} batched: one is named twice")
     if a.dtype != b.dtype:
         require(False, "dot_general", f"operand dtypes differ: {a} and {b}")
     if a.dtype in STORED or params.get("preferred") in STORED:
