@@ -207,3 +207,23 @@ def test_compiled_for_one_device_takes_arguments_from_everywhere() -> None:
         result = compiled(x)
         assert result.devices() == {device}
         np.testing.assert_array_equal(result, DATA @ DATA.T)
+
+
+def test_shapes_of_64_bits_are_of_32_where_arrays_are() -> None:
+    """np.dtype(float) is float64: what was traced for it computed in 64 bits, and no array could be given to it once compiled."""
+    for kind, name in ((float, "float32"), (int, "int32"), (np.complex128, "complex64"), ("uint64", "uint32")):
+        shape = mj.ShapeDtypeStruct((2, 3), kind)
+        assert mj.eval_shape(lambda x: x, shape).dtype == mnp.dtype(name)
+        assert mj.eval_shape(mj.vmap(lambda x: x[0]), shape).dtype == mnp.dtype(name)
+        compiled = mj.jit(lambda x: x + x).lower(shape).compile()
+        assert compiled(np.ones((2, 3), kind)).dtype == mnp.dtype(name)
+        with mj.enable_x64(True):
+            assert mj.eval_shape(lambda x: x, shape).dtype == shape.dtype
+    whole = mj.linear_transpose(lambda x: x * 2, mj.ShapeDtypeStruct((3,), float))(mnp.ones(3))
+    assert whole[0].dtype == mnp.float32
+
+
+def test_types_of_arrays_that_were_made_in_64_bits_stay() -> None:
+    with mj.enable_x64(True):
+        x = mnp.ones(2)
+    assert mj.eval_shape(lambda x: x, x).dtype == mj.eval_shape(lambda x: x, mj.typeof(x)).dtype == mnp.float64

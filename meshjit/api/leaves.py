@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.layouts import place_of
+from meshjit.config import config
+from meshjit.core.promotion import canonical
 from meshjit.core.types import tensor_type
 from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.trace import Argument, Tracer, argument_of
 from meshjit.trace.source import user_frame
 from meshjit.trace.tracer import leaked
+from meshjit.trace.types import ShapedArray
 from sharding.named import NamedSharding
 
 
@@ -40,7 +43,8 @@ def host_array(value: Any) -> Any:
 
 
 def key_of_shape(value: Any, name: str = "") -> LeafKey:
-    """The same for an argument that a function is lowered for: anything with a shape and a dtype will do."""
+    """The same for an argument that a function is lowered for: anything with a shape and a dtype will do. 64 bits, which
+    np.dtype(float) has, are 32 without enable_x64; a ShapedArray, the type of an array that exists, is what it says."""
     if isinstance(value, Array | bool | int | float | complex | np.ndarray | np.generic):
         return key_of_value(value, name)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -48,7 +52,8 @@ def key_of_shape(value: Any, name: str = "") -> LeafKey:
         if isinstance(sharding, NamedSharding) and sharding.mesh.empty:  # of a type, which says no place
             sharding = None
         weak = bool(getattr(value, "weak_type", False))
-        return leaf_key(tensor_type(value.shape, value.dtype), weak, sharding, sharding is not None)
+        kind = value.dtype if isinstance(value, ShapedArray) else canonical(np.dtype(value.dtype), config.enable_x64)
+        return leaf_key(tensor_type(value.shape, kind), weak, sharding, sharding is not None)
     return key_of_value(value, name)
 
 

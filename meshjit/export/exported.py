@@ -103,7 +103,7 @@ class Exported:
         run.__name__ = self.fun_name
         placed: dict[str, Any] = {"in_shardings": tuple(i.sharding for i in code.inputs())} if code.mesh else {}
         types = zip(code.program.input_types[: len(code.in_weak)], code.in_weak, strict=True)
-        return jit(run, **placed).trace(*(ShapeDtypeStruct(t.shape, t.dtype, None, weak) for t, weak in types))
+        return jit(run, **placed).trace(*(ShapedArray(t.shape, t.dtype, weak) for t, weak in types))
 
     def has_vjp(self) -> bool:
         """Whether there are derivatives: of what was exported here, and of what was written with them."""

@@ -15,7 +15,7 @@ from meshjit.core.region import Rule
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.custom_rules import Function, custom_call, traced_rule
 from meshjit.lax.regions import apply, captured_first, leaves_of, trace_region
-from meshjit.numpy.promote import ops
+from meshjit.numpy.promote import described, ops
 from meshjit.trace import Argument, Tracer, argument_of, bind_program
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.names import function_name
@@ -75,7 +75,7 @@ def closed(fun: Function, *args: Any) -> Closed:
 def _argument(x: Any) -> Argument:
     if is_python_number(x) or isinstance(x, Tracer | np.ndarray | np.generic) or not hasattr(x, "dtype"):
         return argument_of(x, "an argument")
-    type, weak = TensorType(tuple(x.shape), np.dtype(x.dtype)), bool(getattr(x, "weak_type", False))
+    type, weak = described(x) or (TensorType(tuple(x.shape), np.dtype(x.dtype)), bool(getattr(x, "weak_type", False)))
     return Argument(type, weak, sharding=sharding_in_type(x))
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from meshjit.api.jaxpr import Jaxpr, eval_jaxpr
-from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.tools import make_jaxpr
 from meshjit.as_jax.jax.extend.linear_util import WrappedFun
 from meshjit.core.region import depending
 from meshjit.missing import explain as _explain
+from meshjit.trace.types import ShapedArray
 
 
 class PartialVal(NamedTuple):
@@ -49,7 +49,7 @@ def trace_to_jaxpr_nounits(
         return list(fun.call_wrapped(*(p.const if p.is_known() else next(rest) for p in pvals)))
 
     avals = [p.pv for p in pvals if not p.is_known()]
-    closed = make_jaxpr(of_unknown)(*(ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals))
+    closed = make_jaxpr(of_unknown)(*(ShapedArray(a.shape, a.dtype, a.weak_type) for a in avals))
     jaxpr, outputs = closed.jaxpr, closed.program.outputs
     unknown = {*depending(closed.program.eqns, jaxpr.invars), *(outputs if instantiate else ())}
     eqns = [eqn for eqn in jaxpr.eqns if not unknown.intersection(eqn.outvars)]
