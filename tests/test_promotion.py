@@ -416,3 +416,13 @@ def test_elements_at_places_are_as_weak_as_the_array(fun: Any) -> None:
 @pytest.mark.device
 def test_counts_of_lesser_elements_are_not_weak() -> None:
     assert not mnp.searchsorted(mnp.full(3, 2), 1).weak_type
+
+
+def test_names_of_pythons_numbers_are_dtypes_like_any_other() -> None:
+    """They were objects of their own, without a name, whose limits were those of 32 bits."""
+    for name, wide, narrow in (("int_", "int64", "int32"), ("float_", "float64", "float32"), ("complex_", "complex128", "complex64")):
+        kind = getattr(mnp, name)
+        assert kind is getattr(mnp, wide) and isinstance(kind, type) and kind.__name__ == wide == np.dtype(kind).name
+        assert mnp.zeros(2, kind).dtype == kind(1).dtype == mnp.dtype(narrow)
+    assert mnp.uint is mnp.uint64 and mnp.bool_.__name__ == "bool"
+    assert mnp.iinfo(mnp.int_).max == 2**63 - 1

@@ -37,12 +37,12 @@ class _ScalarType(type):
         return f"<class 'meshjit.numpy.{cls.__name__}'>"
 
 
-def _scalar(dtype: Any, name: str = "") -> Any:
+def _scalar(dtype: Any) -> Any:
     kind = np.dtype(dtype)
-    return _ScalarType(name or kind.name, (), {"dtype": kind, "__module__": "meshjit.numpy", "__doc__": f"The dtype {kind}."})
+    return _ScalarType(kind.name, (), {"dtype": kind, "__module__": "meshjit.numpy", "__doc__": f"The dtype {kind}."})
 
 
-bool_ = _scalar(np.bool_, "bool_")
+bool_ = _scalar(np.bool_)
 int8, int16, int32, int64 = map(_scalar, (np.int8, np.int16, np.int32, np.int64))
 uint8, uint16, uint32, uint64 = map(_scalar, (np.uint8, np.uint16, np.uint32, np.uint64))
 int2, int4, uint2, uint4 = map(_scalar, (ml_dtypes.int2, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.uint4))
@@ -55,38 +55,13 @@ float8_e3m4, float8_e4m3, float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz, fl
 )
 complex64, complex128 = map(_scalar, (np.complex64, np.complex128))
 single, double, csingle, cdouble = float32, float64, complex64, complex128
+int_, uint, float_, complex_ = int64, uint64, float64, complex128  # as in JAX, also where arrays are of 32 bits
 generic, number, inexact, integer = np.generic, np.number, np.inexact, np.integer
 floating, complexfloating = np.floating, np.complexfloating
 character, flexible, object_ = np.character, np.flexible, np.object_  # of which there are no arrays
 ComplexWarning = np.exceptions.ComplexWarning
 signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
 dtype, iinfo, finfo = np.dtype, ml_dtypes.iinfo, ml_dtypes.finfo
-
-
-class _ByConfig:
-    """int_, float_, complex_, uint: 64 bits with enable_x64, else 32. Usable wherever a dtype is."""
-
-    def __init__(self, wide: Any) -> None:
-        self._wide = np.dtype(wide)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return promotion.canonical(self._wide, config.enable_x64)
-
-    def __call__(self, x: Any = 0) -> Any:
-        return array(x, dtype=self.dtype)
-
-    def __eq__(self, other: object) -> bool:
-        return self.dtype == other
-
-    def __hash__(self) -> int:
-        return hash(self.dtype)
-
-    def __repr__(self) -> str:
-        return str(self.dtype)
-
-
-int_, uint, float_, complex_ = _ByConfig(np.int64), _ByConfig(np.uint64), _ByConfig(np.float64), _ByConfig(np.complex128)
 
 
 def result_type(*xs: Any) -> np.dtype[Any]:
@@ -119,7 +94,7 @@ def _key_type(kinds: set[KeyType | None]) -> Any:
 def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:
     if x in (int, float, complex) if isinstance(x, type) else False:
         return promotion.dtype_of_python_scalar(x(0)), True
-    if isinstance(x, type | np.dtype | str | _ByConfig):
+    if isinstance(x, type | np.dtype | str):
         return np.dtype(x), False
     if promotion.is_python_number(x):  # whether it fits or not
         return promotion.dtype_of_python_scalar(x), not isinstance(x, bool)
