@@ -218,3 +218,21 @@ def test_what_selects_is_boolean_and_bounds_are_of_one_shape() -> None:
 def test_dims_that_are_broadcast_may_stand_in_any_order() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(lax.broadcast_in_dim(x, (3, 4, 2), (2, 0)), np.broadcast_to(x.T[:, None], (3, 4, 2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: lax.dot(x, x), "differ in extent"),
+        (lambda x: lax.slice(x, (0,), (1,)), "operand .* needs 2 entries"),
+        (lambda x: lax.reduce_precision(x, 0, 3), "exponent_bits"),
+        (lambda x: lax.broadcasted_iota(np.int32, (3,), 1), "has 1 dims"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_of_both_kinds(call: Any, text: str) -> None:
+    """JAX has ValueError here, and TypeError of other functions."""
+    for error in (TypeError, ValueError):
+        with pytest.raises(error, match=text):
+            call(np.ones((3, 4), np.float32))
+        with pytest.raises(error, match=text):
+            mj.jit(call)(np.ones((3, 4), np.float32))

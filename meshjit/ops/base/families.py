@@ -38,10 +38,14 @@ DTYPE_CLASSES: dict[str, Predicate] = {
 }
 
 
+class TypeRuleError(TypeError, ValueError):
+    """Operands and params that do not fit together. JAX has TypeError for some ops and ValueError for others."""
+
+
 def require(condition: bool, op: str, message: str) -> None:
     """Type rules say what does not fit through this."""
     if not condition:
-        raise TypeError(f"{op}: {message}")
+        raise TypeRuleError(f"{op}: {message}")
 
 
 def require_param(condition: bool, op: str, name: str, value: Any, message: str) -> None:

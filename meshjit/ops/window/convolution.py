@@ -75,33 +75,24 @@ def _check_params(rank: int, params: Params) -> None:
         require_param(positive, "convolution", name, value, "steps of 1 or more are needed")
 
 
-class FeaturesError(ValueError, TypeError):
-    """Features, batches and groups that do not fit together: JAX has ValueError, and type rules raise TypeError."""
-
-
-def _fit(condition: bool, op: str, message: str) -> None:
-    if not condition:
-        raise FeaturesError(f"{op}: {message}")
-
-
 def _check_features(in_types: Types, params: Params) -> tuple[int, int]:
     """The result's batch and feature extents."""
     lhs, rhs = in_types
     (n, c, *_), (o, i, *kernel), _ = params["dimension_numbers"]
     groups, batches = params["feature_group_count"], params["batch_group_count"]
     for name, count in (("feature_group_count", groups), ("batch_group_count", batches)):
-        _fit(count >= 1, "convolution", f"param {name} is {count}: 1 or more is needed")
+        require_param(count >= 1, "convolution", name, count, "1 or more is needed")
         fits = rhs.shape[o] % count == 0
-        _fit(fits, "convolution", f"param {name} is {count}: it does not divide the {rhs.shape[o]} out features of {rhs}")
-    _fit(groups == 1 or batches == 1, "convolution", f"has {groups} feature groups and {batches} batch groups; use one")
+        require_param(fits, "convolution", name, count, f"it does not divide the {rhs.shape[o]} out features of {rhs}")
+    require(groups == 1 or batches == 1, "convolution", f"has {groups} feature groups and {batches} batch groups; use one")
     fits = lhs.shape[c] == rhs.shape[i] * groups
-    _fit(
+    require(
         fits,
         "convolution",
         f"{lhs.shape[c]} features of {lhs} are not {groups} groups of {rhs.shape[i]} in features of {rhs}",
     )
     fits = lhs.shape[n] % batches == 0
-    _fit(fits, "convolution", f"param batch_group_count is {batches}: it does not divide the batch of {lhs.shape[n]}")
+    require_param(fits, "convolution", "batch_group_count", batches, f"it does not divide the batch of {lhs.shape[n]}")
     require(all(rhs.shape[d] > 0 for d in kernel), "convolution", f"the kernel {rhs} has an empty spatial dim")
     return lhs.shape[n] // batches, rhs.shape[o]
 
