@@ -318,3 +318,39 @@ def test_out_sharding_takes_what_typeof_says() -> None:
         y = mnp.arange(4.0, out_sharding=NamedSharding(MESH.abstract_mesh, P("X")))
         z = mj.random.bernoulli(mj.random.key(0), 1.0, x.shape, out_sharding=mj.typeof(x).sharding)
     assert y.sharding == NamedSharding(MESH, P("X")) and z.sharding == NamedSharding(MESH, P("X", None)) and bool(z.all())
+
+
+def jaxpr_of(function: Any, *args: Any) -> Any:
+    with mj.set_mesh(MESH):
+        return mj.make_jaxpr(function)(*args)
+
+
+def test_types_of_a_jaxpr_say_where_values_are() -> None:
+    """What holds values there is no equation; of Programs inside, too."""
+    matmul = jaxpr_of(lambda x, w: x @ w, placed((8, 4), "X"), placed((4, 16), None, "Y"))
+    assert [str(a) for a in (*matmul.in_avals, *matmul.out_avals)] == ["float32[8@X,4]", "float32[4,16@Y]", "float32[8@X,16@Y]"]
+    assert [e.primitive.name for e in matmul.eqns] == ["dot_general"]
+    assert str(matmul).splitlines()[:2] == ["{ lambda ; a:f32[8@X,4] b:f32[4,16@Y]. let", "    c:f32[8@X,16@Y] = dot_general["]
+    loop = jaxpr_of(lambda c, xs: mj.lax.scan(lambda c, x: (c * x, x.sum()), c, xs), placed((8,), "X"), placed((3, 8), None, "X"))
+    assert "jaxpr={ lambda ; e:f32[8@X] f:f32[8@X]. let" in str(loop)
+    inside = jaxpr_of(lambda x: mj.jit(lambda y: mnp.cos(y).T)(x) + 1, placed((8, 4), "X"))
+    assert "jaxpr={ lambda ; a:f32[8@X,4]. let" in str(inside) and "transpose[permutation=(1, 0)] c" in str(inside)
+    assert [str(a) for a in inside.out_avals] == ["float32[4,8@X]"]
+
+
+def test_types_of_a_jaxpr_outside_of_explicit_axes_say_nothing() -> None:
+    mixed = mj.make_jaxpr(mnp.sin)(placed((8, 4), "X", "Y", mesh=MIXED))
+    assert str(mixed) == "{ lambda ; a:f32[8@X,4]. let b:f32[8@X,4] = sin a in (b,) }"
+    auto = mj.make_mesh((4, 2), ("X", "Y"), axis_types=(AxisType.Auto,) * 2)
+    assert str(mj.make_jaxpr(mnp.sin)(placed((8, 4), "X", mesh=auto))) == "{ lambda ; a:f32[8,4]. let b:f32[8,4] = sin a in (b,) }"
+
+
+def test_a_jaxpr_with_other_equations_keeps_its_constraints() -> None:
+    x, w = placed((8, 4), "X"), placed((4, 16), None, "Y")
+    with mj.set_mesh(MESH):
+        closed = mj.make_jaxpr(lambda x, w: mnp.sin(x @ w))(x, w)
+        for eqns in (closed.eqns, [e.replace(primitive=mj.lax.cos_p) if e.primitive is mj.lax.sin_p else e for e in closed.eqns]):
+            again = closed.jaxpr.replace(eqns=eqns)
+            (result,) = mj.core.eval_jaxpr(again, closed.consts, x, w)
+            assert result.sharding.spec == P("X", "Y") and [str(a) for a in again.out_avals] == ["float32[8@X,16@Y]"]
+        np.testing.assert_allclose(result, np.cos(np.asarray(x) @ np.asarray(w)), rtol=1e-5)

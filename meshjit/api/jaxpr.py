@@ -17,41 +17,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-import numpy as np
-
+from meshjit.api.jaxpr_literals import Literal, constant, is_constant, literal_of
+from meshjit.api.jaxpr_placements import held, placements_in
 from meshjit.api.jaxpr_text import eqn_text, jaxpr_text
 from meshjit.api.primitives import jax_params, op_of, takes_scalars
 from meshjit.core.effects import Effect, effect_of
 from meshjit.core.keys import KeyType, PRNGKeyArray
-from meshjit.core.op import REGISTRY
 from meshjit.core.primitives import Primitive, primitive_of
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.splat import element_of, is_known_splat, own
 from meshjit.core.types import TensorType
 from meshjit.trace import argument_of, as_operand, bind_program, line_of, user_source
+from meshjit.trace.explicit import governing
 from meshjit.trace.types import ShapedArray
 from meshjit.trees import WORDS as tree
-
-
-@dataclass(frozen=True)
-class Literal:
-    """A constant operand: a NumPy scalar where it is one number throughout and other operands say its shape, else an array.
-    `aval` is its type."""
-
-    val: Any
-    aval: TensorType
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def as_scalar(self) -> Literal:
-        """Itself as one number, if it is one throughout."""
-        one = isinstance(self.val, np.ndarray) and self.val.size > 0 and is_known_splat(self.val)
-        return Literal(element_of(self.val)[()], self.aval) if one else self
-
-    def __str__(self) -> str:
-        return f"{self.val}:{self.aval}"
-
+from sharding.mesh import AbstractMesh, Mesh
+from sharding.named import NamedSharding
+from sharding.spec import PartitionSpec
 
 Atom: TypeAlias = Var | Literal
 
@@ -62,6 +43,7 @@ class JaxprEqn:
 
     eqn: Eqn
     invars: list[Atom]
+    within: Jaxpr | None = field(repr=False, default=None)
 
     @property
     def outvars(self) -> list[Var]:
@@ -74,7 +56,7 @@ class JaxprEqn:
     @functools.cached_property
     def params(self) -> dict[str, Any]:
         """Nested Programs are ClosedJaxprs."""
-        return {name: _closed(value) for name, value in jax_params(self.eqn).items()}
+        return {name: _closed(value, self.within) for name, value in jax_params(self.eqn).items()}
 
     def replace(
         self,
@@ -125,6 +107,8 @@ class Jaxpr:
     in_weak: tuple[bool, ...] = field(repr=False, default=())  # of arguments, by position
     in_keys: tuple[KeyType | None, ...] = field(repr=False, default=())  # of arguments that are arrays of keys, by position
     out_keys: tuple[KeyType | None, ...] = field(repr=False, default=())
+    shardings: tuple[Any, ...] = field(repr=False, default=())  # of the Program's inputs, where these are known
+    around: Jaxpr | None = field(repr=False, default=None)
 
     @property
     def invars(self) -> list[Var]:
@@ -136,7 +120,22 @@ class Jaxpr:
 
     @functools.cached_property
     def eqns(self) -> list[JaxprEqn]:
-        return [JaxprEqn(e, self._operands(e)) for e in self.program.eqns if not _is_constant(e)]
+        return [JaxprEqn(e, self._operands(e), self) for e in self.program.eqns if not is_constant(e) and not self._holds(e)]
+
+    @functools.cached_property
+    def placements(self) -> Mapping[Var, PartitionSpec]:
+        """By value, in explicit axes; of Programs inside, too."""
+        if self.around is not None:
+            return self.around.placements
+        return placements_in(self.program, self.shardings, self.mesh) if self.shardings else {}
+
+    @functools.cached_property
+    def _held(self) -> Mapping[Var, Var]:
+        """Values behind constraints that hold them where they are, and the values before."""
+        return held(self.program, self.placements)
+
+    def _holds(self, eqn: Eqn) -> bool:
+        return bool(eqn.outputs) and eqn.outputs[0] in self._held
 
     def _operands(self, eqn: Eqn) -> list[Atom]:
         atoms, scalars = [self._atom(v) for v in eqn.inputs], takes_scalars(eqn)
@@ -150,11 +149,22 @@ class Jaxpr:
 
     @property
     def in_avals(self) -> list[ShapedArray]:
-        return _avals([v.type for v in self.invars], self.in_weak, self.in_keys)
+        return self._avals(self.invars, self.in_weak, self.in_keys)
 
     @property
     def out_avals(self) -> list[ShapedArray]:
-        return _avals(self.program.output_types, self.weak, self.out_keys)
+        return self._avals(self.program.outputs, self.weak, self.out_keys)
+
+    def _avals(self, values: Sequence[Var], weak: Sequence[bool], keys: Sequence[KeyType | None]) -> list[ShapedArray]:
+        flags, types = weak or [False] * len(values), _users_types([v.type for v in values], keys)
+        shardings = [self._sharding(v, len(t.shape)) for v, t in zip(values, types, strict=True)]
+        return [ShapedArray(t.shape, t.dtype, w, sharding=s) for t, w, s in zip(types, flags, shardings, strict=True)]
+
+    def _sharding(self, value: Var, rank: int) -> NamedSharding | None:
+        spec, mesh = self.placements.get(value), governing(self.mesh)
+        if spec is None or not isinstance(mesh, Mesh | AbstractMesh):
+            return None
+        return NamedSharding(mesh.abstract_mesh, spec.update(partitions=spec.partitions[:rank]))
 
     def replace(
         self,
@@ -178,15 +188,34 @@ class Jaxpr:
             outputs = [Var(a.aval) if isinstance(a, Literal) else a for a in outvars]
             constants.update((v, a) for v, a in zip(outputs, outvars, strict=True) if isinstance(a, Literal))
         used = {*outputs, *(v for eqn in body for v in eqn.eqn.inputs)}
-        first = [_constant(v, literal) for v, literal in constants.items() if v in used]
-        program = Program(self.program.name, (*inputs, *consts), (*first, *(e.eqn for e in body)), tuple(outputs))
+        first = [constant(v, literal) for v, literal in constants.items() if v in used]
+        own = self._with_constraints([e.eqn for e in body], outputs)
+        program = Program(self.program.name, (*inputs, *consts), (*first, *own), tuple(outputs))
         weak = dict(zip(self.program.outputs, self.weak, strict=True))
         flags = tuple(weak.get(v, False) for v in outputs)
         in_weak = dict(zip(self.invars, self.in_weak, strict=False))
         in_keys = dict(zip(self.invars, self.in_keys, strict=False))
         out_keys = dict(zip(self.program.outputs, self.out_keys, strict=False))
         keys = tuple(map(in_keys.get, inputs)), tuple(map(out_keys.get, outputs))
-        return Jaxpr(program, len(consts), flags, self.mesh, tuple(in_weak.get(v, False) for v in inputs), *keys)
+        shardings = dict(zip(self.program.inputs, self.shardings, strict=False))
+        places = tuple(map(shardings.get, program.inputs)) if self.shardings else ()
+        return Jaxpr(program, len(consts), flags, self.mesh, tuple(in_weak.get(v, False) for v in inputs), *keys, places)
+
+    def _with_constraints(self, eqns: Sequence[Eqn], outputs: Sequence[Var]) -> list[Eqn]:
+        """The equations, and before those that read them the constraints that are no equations of the Jaxpr."""
+        holding = {e.outputs[0]: e for e in self.program.eqns if self._holds(e)}
+        result = list[Eqn]()
+
+        def add(values: Sequence[Var]) -> None:
+            for eqn in [holding.pop(v) for v in dict.fromkeys(values) if v in holding]:
+                add(eqn.inputs)
+                result.append(eqn)
+
+        for eqn in eqns:
+            add(eqn.inputs)
+            result.append(eqn)
+        add(outputs)
+        return result
 
     @property
     def effects(self) -> set[Effect]:
@@ -194,9 +223,10 @@ class Jaxpr:
 
     @functools.cached_property
     def _literals(self) -> dict[Var, Literal]:
-        return {e.outputs[0]: _literal(e) for e in self.program.eqns if _is_constant(e)}
+        return {e.outputs[0]: literal_of(e) for e in self.program.eqns if is_constant(e)}
 
     def _atom(self, var: Var) -> Atom:
+        var = self._held.get(var, var)
         return self._literals.get(var, var)
 
     def __str__(self) -> str:
@@ -261,10 +291,14 @@ def closed_jaxpr(
     weak: tuple[Sequence[bool], Sequence[bool]],
     mesh: Any = None,
     keys: tuple[Any, Any] = ((), ()),
+    shardings: Sequence[Any] = (),
+    around: Jaxpr | None = None,
 ) -> ClosedJaxpr:
-    """A Program whose last inputs have the values `consts`; which of its arguments and results are weak, and arrays of keys."""
-    ins, outs = map(tuple, weak)
-    return ClosedJaxpr(Jaxpr(program, len(consts), outs, mesh, ins, *map(tuple, keys)), list(consts))
+    """A Program whose last inputs have the values `consts`; which of its arguments and results are weak, and arrays of keys;
+    where its inputs are, or the Jaxpr inside of which it stands."""
+    (ins, outs), (in_keys, out_keys) = map(tuple, weak), map(tuple, keys)
+    jaxpr = Jaxpr(program, len(consts), outs, mesh, ins, in_keys, out_keys, tuple(shardings), around)
+    return ClosedJaxpr(jaxpr, list(consts))
 
 
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
@@ -309,27 +343,11 @@ def _users_types(types: Sequence[TensorType], keys: Sequence[KeyType | None]) ->
     return [t if kind is None else TensorType(t.shape[:-1], cast(Any, kind)) for t, kind in zip(types, kinds, strict=True)]
 
 
-def _avals(types: Sequence[TensorType], weak: Sequence[bool], keys: Sequence[KeyType | None]) -> list[ShapedArray]:
-    flags = weak or [False] * len(types)
-    return [ShapedArray(t.shape, t.dtype, w) for t, w in zip(_users_types(types, keys), flags, strict=True)]
-
-
-def _constant(var: Var, literal: Literal) -> Eqn:
-    value = np.broadcast_to(np.asarray(literal.val, literal.aval.dtype), literal.aval.shape)
-    return Eqn(REGISTRY["constant"], (), (var,), {"value": own(value)})
-
-
-def _is_constant(eqn: Eqn) -> bool:
-    return eqn.op is REGISTRY["constant"]
-
-
-def _literal(eqn: Eqn) -> Literal:
-    value = np.asarray(eqn.params["value"])
-    return Literal(value if value.shape else value[()], eqn.outputs[0].type)
-
-
-def _closed(value: Any) -> Any:
+def _closed(value: Any, around: Jaxpr | None) -> Any:
     """Programs, also in a tuple, as ClosedJaxprs without constants; anything else as it is."""
     if isinstance(value, Program):
-        return closed_jaxpr(value, (), ((), [False] * len(value.outputs)))
-    return tuple(map(_closed, value)) if isinstance(value, tuple) and any(isinstance(v, Program) for v in value) else value
+        mesh = None if around is None else around.mesh
+        return closed_jaxpr(value, (), ((), [False] * len(value.outputs)), mesh, around=around)
+    if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+        return tuple([_closed(v, around) for v in value])
+    return value

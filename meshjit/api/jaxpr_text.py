@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from meshjit.core.explicit import typed
 from meshjit.core.program import Program, Var
-from meshjit.core.types import TensorType, short_name
+from meshjit.core.types import TensorType
 from meshjit.report.layout import LINE, SOFT, Break, Part, group, laid_out, nest, separated
+from sharding.spec import PartitionSpec
 
 if TYPE_CHECKING:
     from meshjit.api.jaxpr import Atom, Jaxpr, JaxprEqn
@@ -63,9 +65,9 @@ class _Text:
     def jaxpr(self, jaxpr: Jaxpr, types: Sequence[Any] = ()) -> Part:
         arrays = {id(a): a for a in _constants(jaxpr)}
         constants = [f"{self.name(a)}:{_type(a.aval)}" for a in arrays.values()]
-        constants += [f"{self.name(v)}:{_type(v.type)}" for v in jaxpr.constvars]
-        shown = types or [v.type for v in jaxpr.invars]
-        inputs = " ".join(f"{self.name(v)}:{_type(t)}" for v, t in zip(jaxpr.invars, shown, strict=True))
+        constants += [f"{self.name(v)}:{_type(v.type, jaxpr.placements.get(v))}" for v in jaxpr.constvars]
+        shown = zip(jaxpr.invars, types or [v.type for v in jaxpr.invars], strict=True)
+        inputs = " ".join(f"{self.name(v)}:{_type(t, jaxpr.placements.get(v))}" for v, t in shown)
         head = f"{{ lambda {' '.join(constants)}; {inputs}. let"
         used = Counter([a for e in jaxpr.eqns for a in e.invars if isinstance(a, Var)])
         used.update(a for a in jaxpr.outvars if isinstance(a, Var))
@@ -75,7 +77,8 @@ class _Text:
         return group(head, nest(4, LINE, *_statements(eqns)), nest(2, LINE, end))
 
     def eqn(self, eqn: JaxprEqn, used: Mapping[Var, int]) -> Part:
-        results = " ".join(f"{self.name(v) if used.get(v) else '_'}:{_type(v.type)}" for v in eqn.outvars)
+        specs = eqn.within.placements if eqn.within is not None else {}
+        results = " ".join(f"{self.name(v) if used.get(v) else '_'}:{_type(v.type, specs.get(v))}" for v in eqn.outvars)
         head = f"{results} = {eqn.primitive.name}" if results else eqn.primitive.name
         operands = "".join(f" {self.atom(a)}" for a in eqn.invars)
         self.share_names(eqn)
@@ -195,8 +198,8 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _type(type: Any) -> str:
-    return str(type) if not isinstance(type, TensorType) else f"{short_name(type.dtype)}[{','.join(map(str, type.shape))}]"
+def _type(type: Any, spec: PartitionSpec | None = None) -> str:
+    return str(type) if not isinstance(type, TensorType) else typed(type, spec)
 
 
 def _letters(number: int) -> str:

@@ -140,7 +140,7 @@ def _of_regions(eqn: Eqn, specs: Sequence[PartitionSpec], mesh: BaseMesh) -> lis
 
 
 def _of_region(region: Region, specs: Sequence[PartitionSpec], mesh: BaseMesh) -> dict[int, PartitionSpec]:
-    inputs = [_of_slice(specs[o]) if i in region.sliced else specs[o] for i, o in enumerate(region.operands)]
+    inputs = [of_slice(specs[o]) if i in region.sliced else specs[o] for i, o in enumerate(region.operands)]
     outputs = program_specs(region.program, inputs, mesh)
     stacked = (s.update(partitions=(None, *s)) if i in region.stacked else s for i, s in enumerate(outputs))
     return {r: s for r, s in zip(region.results, stacked, strict=True) if r is not None}
@@ -171,7 +171,8 @@ def without_axes(spec: PartitionSpec, names: frozenset[str]) -> PartitionSpec:
     return PartitionSpec(*(tuple(a for a in entry_axes(e) if name_of(a) not in names) or None for e in spec))
 
 
-def _of_slice(spec: PartitionSpec) -> PartitionSpec:
+def of_slice(spec: PartitionSpec) -> PartitionSpec:
+    """Of what a loop goes through, that of each element."""
     return spec.update(partitions=spec.partitions[1:])
 
 

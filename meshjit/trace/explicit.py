@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from sharding.placement import Placement
 from sharding.reshard import plan_reshard
 from sharding.spec import PartitionSpec, placement_of, spec_text
 
+HOLDING: Final = ("sharding_constraint", "leave_unreduced")  # ops that hold a value to a placement: where it is whole, where not
 _NO_MESH = Mesh(np.empty((), object), ()).abstract_mesh
 
 
@@ -166,7 +167,7 @@ def _pinned(trace: Trace, var: Var, spec: PartitionSpec, mesh: BaseMesh) -> Var:
 
 def holding(spec: PartitionSpec) -> Op:
     """The op that holds a value where the spec says."""
-    return REGISTRY["leave_unreduced" if spec.unreduced else "sharding_constraint"]
+    return REGISTRY[HOLDING[bool(spec.unreduced)]]
 
 
 def type_results(trace: Trace, operands: Sequence[Tracer], source: Source | None) -> Sequence[Var]:
