@@ -1,13 +1,14 @@
 """Parts of a dim with static borders: slice and pad.
 
-A cut dim may be sharded: its factor is `permute`, and neighbours exchange what the other needs (see halos.py). A
-slice of one element has an owner instead, and becomes a partial sum.
+A cut dim may be sharded: its factor is `permute`, and neighbours exchange what the other needs (see halos.py). The
+elements of a slice of one, or of few among many, have owners instead, and it becomes a partial sum.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
 _SAMPLE_DTYPES = ("f32", "c64", "bool", "i2")
+_FEW: Final = 4  # elements of a dim: as many as borders of stencils have
+_AMONG: Final = 8  # times as many elements has a dim of which they are few
 
 
 def reduction_of(dtype: np.dtype[Any]) -> str:
@@ -60,15 +63,21 @@ def _slices(params: Params) -> list[tuple[int, int, int]]:
 
 
 def _slice_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`a b c -> a b 1 | permute b, sum c`: a is kept whole, b is cut, of c one element is taken."""
+    """`a b c -> a b 1 | permute b, sum c`: a is kept whole, b is cut, of c one element is taken, or few among many."""
     (type,), (out,) = in_types, out_types
     names = factor_names(type.rank)
     kinds = dict[str, str]()
     for name, n, m in zip(names, type.shape, out.shape, strict=True):
         if n != m:
-            kinds[name] = reduction_of(type.dtype) if m == 1 else "permute"
+            kinds[name] = reduction_of(type.dtype) if _has_owners(n, m) else "permute"
     results = tuple(() if kinds.get(n) in ("sum", "or") else (n,) for n in names)
     return FactorRule((tuple((n,) for n in names),), (results,), kinds, dict(zip(names, type.shape, strict=True)))
+
+
+def _has_owners(extent: int, taken: int) -> bool:
+    """Whether so many elements stay with the devices that have them. Spread over all devices, few would leave most without
+    any, after a permute for each; what reads them (borders, a sort) mostly wants them whole."""
+    return taken == 1 or 1 < taken <= _FEW and _AMONG * taken <= extent
 
 
 def _slice_access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
@@ -125,9 +134,9 @@ def _slice_partition(local: LocalEquation) -> list[Var]:
         axes, (low, _, stride) = shard_axes(local, name), cuts[dim]
         if extents[dim] == outs[dim]:
             cuts[dim] = (0, var.shape[dim], 1)
-        elif axes and outs[dim] == 1:
-            var = _owned(local, var, dim, axes, low)
-            cuts[dim] = (0, 1, 1)
+        elif axes and _has_owners(extents[dim], outs[dim]):
+            var = _owned(local, var, dim, axes, [low + i * stride for i in range(outs[dim])])
+            cuts[dim] = (0, outs[dim], 1)
         elif axes:
             step = type.shape[dim] * stride
             starts = [low + i * step for i in range(local.mesh.axes_size(axes))]
@@ -138,12 +147,19 @@ def _slice_partition(local: LocalEquation) -> list[Var]:
     return [slice_(var, start=start, limit=limit, strides=strides)]
 
 
-def _owned(local: LocalEquation, var: Var, dim: int, axes: Any, place: int) -> Var:
-    """One element of a sharded dim on its owner, zeros elsewhere."""
-    owner, inside = divmod(place, var.shape[dim])
-    mine = cut(var, dim, inside, inside + 1)
-    is_owner = spread(compare(local.index(axes), scalar(owner, np.int32), direction="EQ"), mine.shape)
-    return select(is_owner, mine, zeros_like(mine))
+def _owned(local: LocalEquation, var: Var, dim: int, axes: Any, places: Sequence[int]) -> Var:
+    """A few elements of a sharded dim, one behind the other, each on its owner, with zeros on the others.
+
+    Those of one shard are a run that its owner has; those of the next shard come behind it.
+    """
+    shard, index, parts = var.shape[dim], local.index(axes), list[Var]()
+    for owner, run in itertools.groupby(places, lambda place: place // shard):
+        inside = [place % shard for place in run]
+        stride = inside[1] - inside[0] if len(inside) > 1 else 1
+        mine = cut(var, dim, inside[0], inside[-1] + 1, stride)
+        is_owner = spread(compare(index, scalar(owner, np.int32), direction="EQ"), mine.shape)
+        parts.append(select(is_owner, mine, zeros_like(mine)))
+    return cut_at(local, parts, dim, axes, [0], len(places))
 
 
 def _slice_samples() -> list[Sample]:
@@ -155,6 +171,8 @@ def _slice_samples() -> list[Sample]:
         ((16,), (0,), (16,), (2,)),
         ((11, 5), (1, 0), (10, 5), (3, 2)),
         ((8,), (3,), (4,), (1,)),
+        ((26,), (5,), (8,), (1,)),
+        ((33, 2), (1, 0), (8, 2), (2, 1)),
         ((4, 4), (2, 1), (2, 3), (1, 1)),
         ((), (), (), ()),
         ((3, 0), (1, 0), (3, 0), (1, 1)),
@@ -169,6 +187,7 @@ slice_ = Op(
     factor_rule=_slice_rule,
     access=_slice_access,
     aligned=_slice_aligned,
+    whole="few elements of a dim stay with the devices that have them, and become a sum, of which each has an addend",
     evaluate=lambda x, start, limit, strides: x[tuple(map(slice, start, limit, strides))],
     emit=_slice_emit,
     samples=_slice_samples,

@@ -1,0 +1,60 @@
+"""Borders of sharded arrays, as codes with stencils fill them in every iteration: a few rows read whole. What is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.sharding import PartitionSpec as P
+from sharding.mesh import AbstractMesh
+from tests.tools.wire import moved
+
+ITERATIONS, COLUMNS = 12, 16
+ROW = 4 * COLUMNS
+devices_and_extents = pytest.mark.parametrize(("devices", "extent"), [(4, 64), (4, 61), (8, 64), (8, 61)])
+
+
+def sent(step: Callable[[Any], Any], devices: int, extent: int) -> list[tuple[int, str, float]]:
+    """Count, kind and bytes of each collective, for one iteration of a loop."""
+
+    def loop(u: Any) -> Any:
+        return lax.fori_loop(0, ITERATIONS, lambda i, v: step(v), u)
+
+    lines = moved(loop, {f"f32[{extent}, {COLUMNS}]": P("x")}, [P("x")], AbstractMesh((devices,), ("x",)))
+    parts = [line.replace("(", " ").split() for line in lines]
+    return [(int(count), kind, int(nbytes) / ITERATIONS) for count, kind, *_, nbytes in parts]
+
+
+# -- a few rows that are wanted whole
+
+READERS: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    "reversed": (1, lambda u: u + u[:3][::-1].sum(0)),
+    "cumulated": (1, lambda u: u + mnp.cumsum(u[7:10], 0)[1]),
+    "sorted": (3, lambda u: u + mnp.sort(u[-3:], 0)[0]),
+    "every second": (3, lambda u: u + mnp.sort(u[1:6:2], 0)[0]),
+    "multiplied": (3, lambda u: u + (u[:3].T @ u[:3])[0]),
+    "written elsewhere": (2, lambda u: 0.5 * u.at[:2].set(u[20:22][::-1])),
+}
+
+
+@devices_and_extents
+@pytest.mark.parametrize("reader", READERS)
+def test_a_few_rows_that_are_wanted_whole_are_one_sum(reader: str, devices: int, extent: int) -> None:
+    """Each device got a row, by a permute per row, and then all were gathered."""
+    rows, step = READERS[reader]
+    assert sent(step, devices, extent) == [(ITERATIONS, "all_reduce", 2 * (devices - 1) / devices * rows * ROW)]
+
+
+def test_many_rows_are_spread_as_before() -> None:
+    """A part of an array stays sharded, and so does what is computed of it."""
+    lines = moved(lambda u: mnp.tanh(u[:32]) * 2, {"f32[128, 16]": P("x")}, [P("x")], AbstractMesh((4,), ("x",)))
+    assert "all_reduce" not in str(lines) and "all_gather" not in str(lines)
+
+
+def test_a_few_flags_are_put_together_by_or() -> None:
+    (line,) = moved(lambda u: mnp.sort(u[3:6], 0), {"bool[64, 16]": P("x")}, [P()], AbstractMesh((8,), ("x",)))
+    assert line.startswith("1 all_reduce")
