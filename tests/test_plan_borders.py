@@ -1,4 +1,4 @@
-"""Borders of sharded arrays, as codes with stencils fill them in every iteration: a few rows read whole. What is sent."""
+"""Borders of sharded arrays, as codes with stencils fill them in every iteration: a few rows read whole, mirrors. What is sent."""
 
 from __future__ import annotations
 
@@ -58,3 +58,41 @@ def test_many_rows_are_spread_as_before() -> None:
 def test_a_few_flags_are_put_together_by_or() -> None:
     (line,) = moved(lambda u: mnp.sort(u[3:6], 0), {"bool[64, 16]": P("x")}, [P()], AbstractMesh((8,), ("x",)))
     assert line.startswith("1 all_reduce")
+
+
+# -- mirrors
+
+
+def mirrored(mode: str, width: int, dims: int) -> Callable[[Any], Any]:
+    """A stencil over an array that is continued by its mirror, along rows or rows and columns."""
+
+    def step(u: Any) -> Any:
+        sides = ((width, width), (width, width) if dims == 2 else (0, 0))
+        p = mnp.pad(u, sides, mode=mode)
+        across = slice(width, -width) if dims == 2 else slice(None)
+        total = p[2 * width :, across] + p[: -2 * width, across] - u
+        return total + p[width:-width, 2 * width :] if dims == 2 else total
+
+    return step
+
+
+@devices_and_extents
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("mode", ["reflect", "symmetric"])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_a_mirror_is_made_where_the_border_lies(mode: str, width: int, dims: int, devices: int, extent: int) -> None:
+    """One permute per side at most, of no more than the border; fewer where several iterations exchange at once."""
+    collectives = sent(mirrored(mode, width, dims), devices, extent)
+    assert {kind for _, kind, _ in collectives} == {"collective_permute"}
+    assert sum(count for count, _, _ in collectives) <= 2 * ITERATIONS
+    assert sum(nbytes for _, _, nbytes in collectives) == 2 * width * ROW
+
+
+@devices_and_extents
+def test_mirrors_in_loops_within_loops(devices: int, extent: int) -> None:
+    def sweeps(u: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, v: mirrored("reflect", 2, 2)(v) * 0.5, u) / mnp.max(u)
+
+    (permutes, kind, _), (sums, kind_of_sums, _) = sent(sweeps, devices, extent)
+    assert (kind, kind_of_sums, sums) == ("collective_permute", "all_reduce", ITERATIONS)
+    assert permutes <= 2 * 3 * ITERATIONS

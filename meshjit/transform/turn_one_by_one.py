@@ -3,12 +3,14 @@
     concatenate(reverse(slice(u)[1:3]), u)     ->     concatenate(slice(u)[2:3], slice(u)[1:2], u)
 
 A slice of what was put together is then made of slices of u, which `align` sees as shifts, and borders are all that is
-exchanged. Where the dim lies whole on each device one reverse is less to do, so that `numpy.pad` writes that.
+exchanged. So is a slice of what is mirrored in other dims besides, for the mirror of the slice stands in its place. Where the
+dim lies whole on each device one reverse is less to do, so that `numpy.pad` writes that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from meshjit.core.program import Eqn, Program, Var
@@ -17,7 +19,7 @@ from meshjit.ops.slicing.slices import slice_
 from meshjit.transform.choose_frames import Shards
 from meshjit.transform.dce import dce
 from meshjit.transform.fold_slices import fold_slices
-from meshjit.transform.rewriting import Rewriter, in_regions
+from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
 
 _MOST: Final = 4  # elements of a mirror; a longer one leaves so many slices that more is exchanged than for the reverse
 
@@ -36,7 +38,18 @@ def turn_one_by_one(program: Program, shards: Shards) -> Program:
         return concatenate(*(x for v, part in zip(eqn.inputs, parts, strict=True) for x in part or [v]), dimension=dim)
 
     turned = Rewriter(program).run({"concatenate": rule})
-    return program if turned is program else dce(fold_slices(turned))
+    return program if turned is program else dce(fold_slices(rewrite(turned, {"slice": _of_mirror})))
+
+
+def _of_mirror(eqn: Eqn, here: Rewriter) -> Eqn | None:
+    """A slice of a mirror, of whose mirrored dims it takes all, as the mirror of a slice."""
+    before = here.makers.get(eqn.inputs[0])
+    if before is None or before.op is not reverse:
+        return None
+    x, dims = before.inputs[0], before.params["dimensions"]
+    if any(eqn.outputs[0].shape[d] != x.shape[d] for d in dims):
+        return None
+    return replace(before, inputs=(slice_(x, **eqn.params),), outputs=eqn.outputs, source=eqn.source)
 
 
 def _one_by_one(var: Var, dim: int, here: Rewriter) -> list[Var]:

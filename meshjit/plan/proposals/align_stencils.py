@@ -18,11 +18,12 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     def shards(var: Var, dim: int) -> int:
         return placements[var].shards(dim, mesh)
 
-    program = align(draft.program, shards, draft.machine.border_prices)
-    if program is not draft.program:
-        text = "compute what slices of a sharded dim give at the places of the dim itself"
-        yield Proposal("align", "align", text, program=program)
+    # Mirrors first: once frames are written, there is nothing left that they are put together with.
     turned = turn_one_by_one(draft.program, shards)
     if turned is not draft.program:
         text = "take the elements of a mirror at the end of a sharded dim one by one"
         yield Proposal("align", "turned", text, program=turned, more=propose)
+    program = align(draft.program, shards, draft.machine.border_prices)
+    if program is not draft.program:
+        text = "compute what slices of a sharded dim give at the places of the dim itself"
+        yield Proposal("align", "align", text, program=program)
