@@ -34,6 +34,7 @@ from meshjit.transform.commute import commute
 from meshjit.transform.compose_permutes import compose_permutes
 from meshjit.transform.compute_again import Section, compute_again
 from meshjit.transform.compute_again_in_loops import LoopAgain, compute_again_in_loop, loop_pairs
+from meshjit.transform.copy_parts import copy_parts
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
@@ -210,6 +211,7 @@ PASSES = {
     "batch_gathers": plain(batch_gathers),
     "cse": plain(cse),
     "align": Pass(align, lambda p: align(p, lambda var, dim: MESH.size, Machine(MESH, target_of(MESH)).border_prices)),
+    "copy_parts": Pass(copy_parts, lambda p: copy_parts(p, lambda var, dim: MESH.size)),
     "turn_one_by_one": Pass(turn_one_by_one, lambda p: turn_one_by_one(p, lambda var, dim: MESH.size)),
     "commute": Pass(commute, lambda p: commute(p, lambda var, dim: dim == 0), values_stay_but_for_rounding),
     "keep_dims_apart": Pass(keep_dims_apart, lambda p: keep_dims_apart(p, lambda eqn: True)),

@@ -50,6 +50,7 @@ WORTH: Final = 0.998  # a plan is cheaper only below this fraction of the other'
 WORTH_BYTES: Final = 0.5  # the same for a plan that sends more: times are predicted, bytes are certain
 ROUNDED: Final = 1 - 1e-9  # times a sum of seconds, which may come to a little less in another order
 EQUAL_BYTES: Final = 1.01  # up to this ratio bytes count as equal
+EQUAL_TIME: Final = 1.01  # and seconds
 LESS_OVER: Final = 0.99  # of what another plan holds beyond the memory: more than that is hardly less
 
 
@@ -65,6 +66,11 @@ def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
 def is_leaner(new: PlanCost, old: PlanCost, memory: float) -> bool:
     """Fewer bytes on the wire, where the plan that sends more is not the cheaper one all the same."""
     return EQUAL_BYTES * new.wire_bytes < old.wire_bytes and not is_cheaper(old, new, memory)
+
+
+def is_thriftier(new: PlanCost, old: PlanCost) -> bool:
+    """Fewer bytes on the wire, in about the same time."""
+    return EQUAL_BYTES * new.wire_bytes < old.wire_bytes and new.seconds < EQUAL_TIME * old.seconds
 
 
 @dataclass(frozen=True)

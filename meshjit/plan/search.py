@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost, Trial
-from meshjit.plan.cost import WORTH, WORTH_BYTES, is_cheaper, is_leaner
+from meshjit.plan.cost import WORTH, WORTH_BYTES, is_cheaper, is_leaner, is_thriftier
 from meshjit.plan.draft import Draft
 from meshjit.plan.flow import Limit, TooDear
 from meshjit.plan.proposals import KINDS, Proposal
@@ -118,6 +118,7 @@ def _trial(draft: Draft, proposal: Proposal, rival: Draft | None) -> Trial:
     is_better = False
     if rival is not None and cost is not None and (rival.fits or not draft.fits):
         is_better = is_cheaper(cost, before, memory) or (proposal.saves_bytes and is_leaner(cost, before, memory))
+        is_better = is_better or (draft.fits and proposal.sends_less and is_thriftier(cost, before))
     fits = rival is None or rival.fits
     return Trial(proposal.kind, proposal.text, proposal.source, before, cost, is_better, fits, not draft.fits)
 

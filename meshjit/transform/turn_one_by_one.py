@@ -32,7 +32,7 @@ def turn_one_by_one(program: Program, shards: Shards) -> Program:
         dim = eqn.params["dimension"]
         if shards(eqn.outputs[0], dim) < 2:
             return None
-        parts = [_one_by_one(v, dim, here) for v in eqn.inputs]
+        parts = [one_by_one(v, dim, here) for v in eqn.inputs]
         if not any(parts):
             return None
         return concatenate(*(x for v, part in zip(eqn.inputs, parts, strict=True) for x in part or [v]), dimension=dim)
@@ -52,7 +52,7 @@ def _of_mirror(eqn: Eqn, here: Rewriter) -> Eqn | None:
     return replace(before, inputs=(slice_(x, **eqn.params),), outputs=eqn.outputs, source=eqn.source)
 
 
-def _one_by_one(var: Var, dim: int, here: Rewriter) -> list[Var]:
+def one_by_one(var: Var, dim: int, here: Rewriter) -> list[Var]:
     """The elements along dim that a reverse puts in this order, all or a slice of them; [] if the value is made otherwise."""
     eqn = here.makers.get(var)
     cut: Mapping[str, Any] = {"start": (0,) * var.rank, "limit": var.shape, "strides": (1,) * var.rank}

@@ -33,6 +33,7 @@ IN_ORDER = {"searchsorted": 0}  # operands that mean nothing with one element re
 # Op → why its rule claims more than it needs. Every entry has to be needed.
 INTENDED: dict[str, str] = {
     "convolution": "windows whose stride is the operand's dilation see one offset only, of a kernel that is mostly outside",
+    "copy_part": "planning writes it last, and frames and blocks of iterations, which ask, are decided by then",
     "gather_members": "an operand that holds no values that are read for the members of the samples",
     "imag": "of real operands, which have no imaginary part",
     "is_finite": "of all that samples hold",

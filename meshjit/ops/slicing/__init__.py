@@ -1,5 +1,5 @@
-"""Parts of dims at places that are known: slice, pad, reverse, concatenate, roll, update_slice, and the exchange of halos
-that they and later packages share. Imports base and collective.
+"""Parts of dims at places that are known: slice, pad, reverse, concatenate, roll, update_slice, copy_part, and the exchange of
+halos that they and later packages share. Imports base and collective.
 """
 
-from meshjit.ops.slicing import concatenation, halos, roll, slices, update_slice
+from meshjit.ops.slicing import concatenation, copy_part, halos, roll, slices, update_slice

@@ -54,11 +54,19 @@ class _Round:
 
 
 def fetch_run(
-    local: LocalEquation, var: Var, dim: int, extent: int, axes: Sequence[AxisRef], starts: Sequence[int], width: int
+    local: LocalEquation,
+    var: Var,
+    dim: int,
+    extent: int,
+    axes: Sequence[AxisRef],
+    starts: Sequence[int],
+    width: int,
+    first: int = 0,
 ) -> Var:
     """`width` elements of `dim` beginning at global position `starts[i]` on shard i.
 
-    `var` is a shard, over `axes`, of a dim of `extent`. Starts may rise or fall with i, and lie outside the dim.
+    `var` is a shard, over `axes`, of a dim of `extent`. Starts may rise or fall with i, and lie outside the dim. Elements
+    before `first` are not fetched.
     """
     shard = var.shape[dim]
     if shard == 0 or width == 0:
@@ -67,7 +75,7 @@ def fetch_run(
     places = np.array(starts, np.int64)
     begins = np.zeros(len(starts), np.int64)  # where each shard's run begins in the parts put together
     gathered = 0
-    for each in _rounds(places, width, extent, shard):
+    for each in _rounds(places, width, (first, extent), shard):
         # Parts of neighbouring rounds meet: a shard that needs both makes the first end, and the second begin, at the
         # border of two shards. So any of its parts tells where its run begins.
         begins[each.targets] = gathered - each.lows + places[each.targets] - each.sources * shard
@@ -79,9 +87,9 @@ def fetch_run(
     return cut_at(local, parts, dim, axes, begins.tolist(), width)
 
 
-def _rounds(starts: Integers, width: int, extent: int, shard: int) -> list[_Round]:
+def _rounds(starts: Integers, width: int, within: tuple[int, int], shard: int) -> list[_Round]:
     """What shards need of one another by distance between them (by their sum where starts fall), or in fewer rounds."""
-    low, high = np.maximum(starts, 0), np.minimum(starts + width, extent)
+    low, high = np.maximum(starts, within[0]), np.minimum(starts + width, within[1])
     targets = np.flatnonzero(low < high)
     if not targets.size:
         return []
