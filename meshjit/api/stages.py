@@ -71,7 +71,7 @@ class Traced(Stage):
         traced = self.traced_program
         keys = key_types(self.call.in_tree), key_types(traced.out_tree)
         weak = [key.weak for key in self.call.keys], traced.out_weak
-        shardings = [key.sharding for key in self.call.keys] + [x._key.sharding for x in traced.captured]
+        shardings = [key.sharding for key in self.call.keys] + [getattr(x, "sharding", None) for x in traced.captured]
         return closed_jaxpr(self.program, traced.captured, weak, traced.mesh, keys, shardings)
 
     def as_text(self) -> str:

@@ -314,12 +314,13 @@ def hankel(c: Any, r: Any = None) -> Any:
 
 
 def _line(first: Any, second: Any) -> tuple[Any, int, int]:
-    """The vectors [..., m] and [..., n] one behind the other, without the first of the second; m; n."""
+    """The vectors [..., m] and [..., n] one behind the other, without the first of the second, never weak; m; n."""
     (first, second), _ = promoted(first, second)
     m, n = shape_of(first)[-1], shape_of(second)[-1]
     batch = promote.broadcast_shapes(shape_of(first)[:-1], shape_of(second)[:-1])
     first, second = broadcast_to(first, (*batch, m)), broadcast_to(second, (*batch, n))
-    return concatenate([first, second[..., 1:]], -1), m, n
+    line = concatenate([first, second[..., 1:]], -1)
+    return promote.exactly(line, dtype_of(line)), m, n
 
 
 _explain(__name__)
