@@ -43,7 +43,7 @@ class JaxprEqn:
 
     eqn: Eqn
     invars: list[Atom]
-    within: Jaxpr | None = field(repr=False, default=None)
+    within: Jaxpr | None = field(repr=False, default=None)  # whose equation it is
 
     @property
     def outvars(self) -> list[Var]:
@@ -108,7 +108,7 @@ class Jaxpr:
     in_keys: tuple[KeyType | None, ...] = field(repr=False, default=())  # of arguments that are arrays of keys, by position
     out_keys: tuple[KeyType | None, ...] = field(repr=False, default=())
     shardings: tuple[Any, ...] = field(repr=False, default=())  # of the Program's inputs, where these are known
-    around: Jaxpr | None = field(repr=False, default=None)
+    around: Jaxpr | None = field(repr=False, default=None)  # that in whose params it is
 
     @property
     def invars(self) -> list[Var]:

@@ -68,6 +68,10 @@ class Draft:
         memory = self.machine.topology.memory
         return self.cost.peak_bytes <= SURELY * memory or self.exact_cost.peak_bytes <= memory
 
+    def shards(self, var: Var, dim: int) -> int:
+        """Into how many shards the plan divides a dim of a value."""
+        return self.plan.placements[var].shards(dim, self.machine.mesh)
+
     def with_seeds(self, seeds: Mapping[int, Seed], limit: Limit | None) -> Draft:
         """The same Program with other seeds, by the number of their value. TooDear beyond the limit."""
         graph = dataclasses.replace(self.propagated.graph, seeds=dict(seeds))

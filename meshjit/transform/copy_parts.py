@@ -1,4 +1,4 @@
-"""Borders of a sharded dim that are set to other places of an array, as copies of parts.
+"""Borders of a sharded dim that are set to other places of an array, as ghosts and mirrors are: copies of parts.
 
     %a = slice(%v) [62:63]                                     %u = copy_part(%v, %v) {shift=-62, start=0, limit=1}
     %u = dynamic_update_slice(%v, %a, 0, 0)             ->

@@ -16,8 +16,9 @@ from typing import Final
 
 from meshjit.core.target import Target
 from meshjit.plan.automatic.candidate import Candidate
+from meshjit.plan.cost import EQUAL_TIME
 
-CLOSE: Final = 1.01  # of the least seconds; plans that were predicted 4 % apart took the same (docs/performance.md)
+CLOSE: Final = EQUAL_TIME  # of the least seconds; plans that were predicted 4 % apart took the same (docs/performance.md)
 LESS: Final = 0.9  # of the fastest plan's bytes, at most
 DEARER: Final = 2.0  # a collective, where plans that send little are searched for; up to 1.8 was measured
 SLOWER: Final = 10.0  # links, where one message that is long must not look as good as several short ones

@@ -5,19 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshjit.core.program import Var
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
 from meshjit.transform.copy_parts import copy_parts
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
-    placements, mesh = draft.plan.placements, draft.machine.mesh
-
-    def shards(var: Var, dim: int) -> int:
-        return placements[var].shards(dim, mesh)
-
-    program = copy_parts(draft.program, shards)
+    program = copy_parts(draft.program, draft.shards)
     if program is not draft.program:
         text = "send what is put at the border of a sharded dim from where it is to where it goes"
         yield Proposal("copied", "copied", text, program=program, sends_less=True)
