@@ -587,7 +587,7 @@ def test_what_was_edited_wrongly_in_a_saved_plan_is_named(tmp_path: Any) -> None
         assert str(raised.value).startswith(f"wide_step: the saved plan cannot be followed: {text}")
         assert str(raised.value).endswith("\n  fix: write what the mesh and the program have, or plan anew without plan=")
     path.write_text(json.dumps(saved | {"refined": "most"}))
-    with pytest.raises(ValueError, match="'refined' is 'most', not one of '', 'memory', 'all', "):
+    with pytest.raises(ValueError, match="'refined' is 'most', not one of '', 'memory', 'blocks', 'all', "):
         planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
     path.write_text(json.dumps({key: value for key, value in saved.items() if key != "values"}))
     with pytest.raises(ValueError, match="is no whole plan: 'values' is missing\n  fix: save one with plan.save"):

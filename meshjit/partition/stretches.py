@@ -104,13 +104,8 @@ class _Classes:
 
 def find_divisions(region: Region, placements: Sequence[Placement], mesh: BaseMesh) -> Divisions:
     """The division of every dim that is cut along with a carry; Refused where dims cut differently meet."""
-    body, classes = region.program, _Classes()
+    body, classes = region.program, _classes_of(region)
     constants = known_integers(body)
-    for eqn in body.eqns:
-        _join(eqn, constants, classes)
-    for i, output in region.carried:
-        for d in range(body.inputs[i].rank):
-            classes.join([(body.inputs[i], d), (body.outputs[output], d)])
     by_root: dict[ValueDim, Division] = {}
     for var, placement in zip(body.inputs, placements, strict=True):
         for d, axes in enumerate(placement.dims):
@@ -127,6 +122,27 @@ def find_divisions(region: Region, placements: Sequence[Placement], mesh: BaseMe
     divisions = Divisions({node: by_root[root] for node in classes.parents if (root := classes.find(node)) in by_root})
     _check(body, divisions, constants)
     return divisions
+
+
+def may_be_cut(region: Region) -> bool:
+    """Whether a loop's body moves elements along a dim of what it carries that need not be whole."""
+    body, classes = region.program, _classes_of(region)
+    constants, carried = known_integers(body), [body.inputs[i] for i, _ in region.carried]
+    roots = {classes.find((v, d)) for v in carried for d in range(v.rank)} - {classes.find(node) for node in [*classes.whole]}
+    at = [(node, span(places)) for eqn in body.eqns for node, places in _places(eqn, constants)] if roots else []
+    return any(moves is not None and moves[1:] != (0, 1) and classes.find(node) in roots for node, moves in at)
+
+
+def _classes_of(region: Region) -> _Classes:
+    """The dims of a loop's body that are cut together."""
+    body, classes = region.program, _Classes()
+    constants = known_integers(body)
+    for eqn in body.eqns:
+        _join(eqn, constants, classes)
+    for i, output in region.carried:
+        for d in range(body.inputs[i].rank):
+            classes.join([(body.inputs[i], d), (body.outputs[output], d)])
+    return classes
 
 
 def _assign(by_root: dict[ValueDim, Division], root: ValueDim, division: Division) -> None:

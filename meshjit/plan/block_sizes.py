@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,9 +28,26 @@ class BlockSizes:
     def best(self, held: float) -> int | None:
         """How many iterations to do at a time; None for the ordinary loop. `held`: bytes at the peak of a plan without blocks."""
         memory, ordinary = self.machine.topology.memory, self.ordinary
-        possible = {n: self.cost(n) for n in self.counts if self._may_win(n)}
-        cheaper = {n: c for n, c in possible.items() if is_cheaper(_beside(held, c), _beside(held, ordinary), memory)}
+        cheaper = {n: c for n, c in self.possible.items() if is_cheaper(_beside(held, c), _beside(held, ordinary), memory)}
         return min(cheaper, key=lambda n: cheaper[n].seconds, default=None)
+
+    @property
+    def fastest(self) -> int | None:
+        """The number with which it takes the least time, whatever it sends and holds; None for the ordinary loop."""
+        faster = {n: c for n, c in self.possible.items() if c.seconds < self.ordinary.seconds}
+        return min(faster, key=lambda n: faster[n].seconds, default=None)
+
+    @property
+    def least(self) -> float:
+        """The seconds that it takes at least beyond the work of ordinary iterations, whatever the number: a block sends no less
+        than the borders of one iteration."""
+        seconds, _ = self._moving(1)
+        return min([self.work.besides(n) + self.loop.length // n * seconds for n in self.counts])
+
+    @functools.cached_property
+    def possible(self) -> Mapping[int, PlanCost]:
+        """The costs of those that may be cheaper than the ordinary loop."""
+        return {n: self.cost(n) for n in self.counts if self._may_win(n)}
 
     @functools.cached_property
     def ordinary(self) -> PlanCost:

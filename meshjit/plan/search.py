@@ -22,7 +22,7 @@ from meshjit.core.plan import Plan, PlanCost, Trial
 from meshjit.plan.cost import WORTH, WORTH_BYTES, is_cheaper, is_leaner, is_thriftier
 from meshjit.plan.draft import Draft
 from meshjit.plan.flow import Limit, TooDear
-from meshjit.plan.proposals import KINDS, Proposal
+from meshjit.plan.proposals import KINDS, USUAL, Proposal
 
 TRIALS: Final = 16
 OF_ONE_KIND: Final = 8
@@ -31,7 +31,7 @@ ROUNDS: Final = 3  # further proposals of one kind, on top of its first, before 
 HOPELESS: Final = 0.1  # a plan dearer by this fraction of the time for moving data is not tried in parts
 
 
-def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
+def search(draft: Draft, kinds: Container[str] = USUAL) -> Plan:
     """The cheapest plan among those that proposals of these kinds lead to, one after the other; with its Trials, and what it
     holds exactly."""
     tried, hopeless, for_good = set[object](), set[object](), set[object]()
@@ -119,6 +119,7 @@ def _trial(draft: Draft, proposal: Proposal, rival: Draft | None) -> Trial:
     if rival is not None and cost is not None and (rival.fits or not draft.fits):
         is_better = is_cheaper(cost, before, memory) or (proposal.saves_bytes and is_leaner(cost, before, memory))
         is_better = is_better or (draft.fits and proposal.sends_less and is_thriftier(cost, before))
+        is_better = is_better or (draft.fits and proposal.saves_time and cost.seconds < WORTH * before.seconds)
     fits = rival is None or rival.fits
     return Trial(proposal.kind, proposal.text, proposal.source, before, cost, is_better, fits, not draft.fits)
 

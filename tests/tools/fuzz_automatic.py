@@ -1,11 +1,12 @@
 """Random programs of which nobody says where anything lives, or only something: what one device gives. Runs in CI, and as long as you like:
 
-    python -m tests.tools.fuzz_automatic --minutes 10 [--seed N] [--compiled | --functions]
+    python -m tests.tools.fuzz_automatic --minutes 10 [--seed N] [--compiled] [--loops | --functions]
 
 Machines are drawn, too: where links are fast and work is slow, even small arrays are sharded. Of every plan is checked that the simulator,
 or with --compiled XLA, gives what one device gives; that its collectives are those that it predicts; that it is no dearer than
 propagation's; that neither it nor any plan that follows from random specs is cheaper than its bound; that it is the same once it was
-saved, or kept; and that a limit to the memory is kept to or refused, and never makes it cheaper. With --functions they are functions
+saved, or kept; and that a limit to the memory is kept to or refused, and never makes it cheaper. With --loops they are loops over
+stencils (`fuzz_loops`), which may be done in blocks of iterations. With --functions they are functions
 as users write them (`fuzz_functions`), some of their
 arguments placed or donated, compiled by `meshjit.auto`.
 """
@@ -19,7 +20,7 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,11 +54,12 @@ from sharding.axes import AxisRef, SubAxis
 from sharding.figures import DEVICES
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh
 from sharding.spec import PartitionSpec
-from tests.tools import fuzz_functions
+from tests.tools import fuzz_functions, fuzz_loops
 from tests.tools.fuzz import CONTROL, REVERSIBLE, case, divides, gradient_case
 from tests.tools.fuzz_memory import IN_MEMORY
 from tests.tools.fuzz_parts import parts_case
 from tests.tools.laws import partitioned_as_predicted, random_spec
+from tests.tools.wire import traced
 
 EQUAL: Final = 1 + 1e-9  # seconds that differ by less are the same
 EFFORT: Final = 0.01
@@ -97,8 +99,14 @@ def program_of(seed: int) -> tuple[Program, list[Any]]:
     return dce(program), arrays
 
 
-def drawn_by(seed: int) -> Drawn:
-    program, arrays = program_of(seed)
+def loop_of(seed: int) -> tuple[Program, list[Any]]:
+    """Loops over stencils."""
+    drawn = fuzz_loops.drawn_by(5 * seed + seed % 2)
+    return dce(simplify(traced(drawn.function, drawn.types))), drawn.arrays
+
+
+def drawn_by(seed: int, of: Callable[[int], tuple[Program, list[Any]]] = program_of) -> Drawn:
+    program, arrays = of(seed)
     generator = np.random.default_rng((seed, 1))
     shape = SHAPES[int(generator.integers(len(SHAPES)))]
     mesh = AbstractMesh(shape, ("x", "y", "z")[: len(shape)])
@@ -151,7 +159,7 @@ def check(drawn: Drawn, compiled: bool) -> None:
     assert drawn.ties or mine <= its * EQUAL, f"{mine} s, but propagation's takes {its}"
     if not drawn.ties:
         _check_others(drawn, mesh, target, plan.optimum.bound)
-    limit = drawn.memory * plan.cost.peak_bytes
+    limit = max(1.0, drawn.memory * plan.cost.peak_bytes)  # nothing is held of empty arrays
     plans, tightly = {BRIEF: plan}, Limits(memory=limit, effort=EFFORT)
     try:
         tight = planned(drawn, mesh, target, tightly)
@@ -295,14 +303,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compiled", action="store_true", help="run by XLA, not simulated")
+    parser.add_argument("--loops", action="store_true", help="loops over stencils")
     parser.add_argument("--functions", action="store_true", help="functions as users write them")
     args = parser.parse_args()
-    end, seed, failures = time.time() + 60 * args.minutes, args.seed, 0
+    end, seed, failures, of = time.time() + 60 * args.minutes, args.seed, 0, loop_of if args.loops else program_of
     while time.time() < end:
-        wrong = function_fails(seed) if args.functions else fails(drawn_by(seed), args.compiled)
+        wrong = function_fails(seed) if args.functions else fails(drawn_by(seed, of), args.compiled)
         if wrong is not None:
             failures += 1
-            print(f"seed {seed}{'' if args.functions else f' on {drawn_by(seed)}'}\n{wrong:.3000}", flush=True)
+            print(f"seed {seed}{'' if args.functions else f' on {drawn_by(seed, of)}'}\n{wrong:.3000}", flush=True)
         seed += 1
     print(f"{seed - args.seed} programs, {failures} failures")
 

@@ -17,20 +17,24 @@ from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import SURELY, Draft, first_draft
 from meshjit.plan.lifetimes import Lifetimes
-from meshjit.plan.proposals import KINDS
+from meshjit.plan.proposals import USUAL
 from meshjit.plan.proposals.spread_again import with_axes
 from meshjit.plan.search import search
 from sharding.placement import Placement
 from sharding.spec import PartitionSpec, placement_of, spec_of
 
 Inputs: TypeAlias = Sequence[PartitionSpec | None]
-Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again", "propagated, spread"]
-FOR_TIME: Final = KINDS.keys() - {"unmoved"}  # what proposals for the sake of bytes lead to may take longer
+Refinement: TypeAlias = Literal[
+    "", "memory", "blocks", "all", "propagated", "propagated, none computed again", "propagated, spread"
+]  # fmt: skip
+SPREAD: Final = "propagated, spread"
+BLOCKS: Final = "blocks"
+FOR_TIME: Final = USUAL - {"unmoved"}  # what proposals for the sake of bytes lead to may take longer
 REFINEMENTS: Final[Mapping[str, Container[str]]] = {
-    "": (), "memory": ("inside", "again", "compute"), "all": FOR_TIME,
+    "": (), "memory": ("inside", "again", "compute"), BLOCKS: ("fastest",),
+    "all": FOR_TIME,
     "propagated": FOR_TIME, "propagated, none computed again": FOR_TIME - {"compute"}, "propagated, spread": FOR_TIME,
 }  # fmt: skip
-SPREAD: Final = "propagated, spread"
 WAYS: Final = 27  # to spread inputs, three axes over two dims
 RENT: Final = 1e-4  # of the seconds that reading an argument or writing a result once takes
 

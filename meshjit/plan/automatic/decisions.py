@@ -45,6 +45,17 @@ class Effects:
     demands: list[Demands]
 
 
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """Of a loop that runs `weight` times, whose body has `decisions` of its own: where the inputs of the body lie, and its
+    outputs."""
+
+    weight: float
+    inputs: list[Decision] = field(default_factory=list[Decision])
+    outputs: list[Decision] = field(default_factory=list[Decision])
+    decisions: list[Decision] = field(default_factory=list[Decision])
+
+
 @dataclass(eq=False)
 class Kind:
     """Of `count` equations that are alike in their decision. `number`: of its places among all; `weight`: how often they run."""

@@ -17,7 +17,7 @@ import copy
 import heapq
 import itertools
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -201,6 +201,14 @@ class Elimination:
         choices = [self.fixed.get(v, 0) for v in range(len(self.problem.sizes))]
         for bucket in reversed(self.buckets):
             choices[bucket.variable] = int(np.argmin(bucket.column(choices)))
+        return choices
+
+    def completed(self, chosen: Mapping[int, int]) -> list[int]:
+        """The best assignment with these choices of the variables in `last`, or of all."""
+        choices = [chosen.get(v, 0) for v in range(len(self.problem.sizes))]
+        for bucket in reversed(self.buckets):
+            if bucket.variable not in chosen:
+                choices[bucket.variable] = int(np.argmin(bucket.column(choices)))
         return choices
 
     def by_choice(self) -> Table:

@@ -70,17 +70,17 @@ class Made:
             return plain
         return propagated(self.draft, self.ties, "propagated")
 
-    def from_spread_inputs(self, best: Candidate, is_open: bool, is_in_blocks: bool) -> Candidate | None:
+    def from_spread_inputs(self, best: Candidate, is_open: bool, is_in_blocks: bool, is_compared: bool) -> Candidate | None:
         """What propagation makes of inputs that lie over all devices, where the best plan repeats work, or a much better one is
         not ruled out: it goes on from there over parts of axes, too. Where this plan or the best one does loops in blocks of
-        iterations, which only proposals try, all ways to spread the inputs of a short Program are tried."""
+        iterations, and plans that do are not `is_compared`, all ways to spread the inputs of a short Program are tried."""
         assert best.plan.cost is not None
         repeats = best.plan.cost.work_seconds > REPEATED * self.least_work
-        if self.is_late or not (repeats or is_open or is_in_blocks):
+        if self.is_late or not (repeats or is_open or (is_in_blocks and not is_compared)):
             return None
         ways = ways_of_inputs(self.draft)
         chosen = spread(self.draft, self.ties, ways, 0)
-        if not (chosen.is_in_blocks or is_in_blocks) or len(self.draft.program.eqns) > REFINED:
+        if is_compared or not (chosen.is_in_blocks or is_in_blocks) or len(self.draft.program.eqns) > REFINED:
             return chosen
         for way in range(1, len(ways)):
             if self.is_late:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +27,7 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region, run_regions, weighted_regions
 from meshjit.core.rules import rule_of
 from meshjit.plan.automatic.by_choice import ByChoice
-from meshjit.plan.automatic.decisions import Decision, Demands, Effects, Kind, Value
+from meshjit.plan.automatic.decisions import Decision, Demands, Effects, Kind, Sides, Value
 from meshjit.plan.automatic.domain import Domain, Everything
 from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.layers import Copies, alike_equations, alike_inputs, copies_of, separate_parts
@@ -52,7 +52,8 @@ MOST_VERSIONS: Final = 3  # placements of one value besides its home
 class Model:
     """Of a Program whose graph is `flat`. `ties`: output → input that it is placed like. `domain`: what may be chosen.
     `bounds`: bringing values is priced by these, and not in the tables yet. `is_whole`: every value is there, as memory asks;
-    else one of those that are copies in equal layers."""
+    else one of those that are copies in equal layers. `loops`: those in whose bodies ops send
+    nothing, and, unless it `moves`, nobody."""
 
     def __init__(
         self,
@@ -67,11 +68,16 @@ class Model:
         joins: bool = False,
         bounds: PriceList | None = None,
         is_whole: bool = True,
+        loops: Collection[Eqn] = (),
+        moves: bool = True,
     ) -> None:
         self.program, self.flat, self.machine, self.annotations, self.ties = program, flat, machine, annotations, ties
         self.domain = domain or Everything(rooms_of(program, flat, machine.mesh), machine.kinds)
         self.estimates, self.joins, self.is_whole = estimates, joins, is_whole
         self.problem = Problem()
+        self.loops, self.moves = loops, moves
+        self.sides: dict[Eqn, Sides] = {}  # of those loops
+        self.free: Sides | None = None  # the one whose body it is at
         self.decisions: list[Decision] = []
         self.values: dict[Var, Value] = {}
         self.copies: dict[Var, Var] = {}  # values that are not there → those that they are copies of
@@ -175,7 +181,7 @@ class Model:
             if self.made_anywhere[var] is None:
                 self.made_anywhere[var] = by, demands
             return
-        if var in self.copies:
+        if var in self.copies or (self.free is not None and not self.moves):
             return
         self.values[var].uses.append((by, operand, demands))
         if not self.joins:
@@ -227,6 +233,8 @@ class Model:
             self.kinds[key] = decision.latest
         kind = self.kinds[key]
         kind.count += 1
+        if self.free is not None:
+            self.free.decisions.append(decision)
         decision.eqns.append((eqn, kind.effects.spreads))
         for i, var in enumerate(eqn.inputs):
             self._read(var, decision, kind.number + i, kind.effects.demands[i])
@@ -264,7 +272,7 @@ class Model:
         spreads: list[EquationPlan] | None = None,
     ) -> None:
         """One more equation in the decision, with what it costs, makes and reads by choice."""
-        key = self.machine.kinds.of(eqn, self._rule(eqn)), id(decision.plans)
+        key = self.machine.kinds.of(eqn, self._rule(eqn)), id(decision.plans), self.free is None
         effects = self.effects.get(key)
         if effects is None:
             if plans is None or spreads is None:
@@ -276,7 +284,7 @@ class Model:
 
     def _effects(self, eqn: Eqn, plans: list[EquationPlan], spreads: list[EquationPlan]) -> Effects:
         effects, normal = [self.machine.effect(eqn, plan) for plan in spreads], self.machine.normal
-        costs = np.array([e.work + e.exchange.moving for e in effects])
+        costs = np.array([e.work + (e.exchange.moving if self.free is None else 0.0) for e in effects])
         homes = [ByChoice(normal(plan.results[i]) for plan in plans) for i in range(len(eqn.outputs))]
         demands: list[Demands] = []
         for i in range(len(eqn.inputs)):
@@ -377,6 +385,7 @@ class Model:
         at = self.at
         for region, times in weighted_regions(eqn):
             inside = VersionPrices(self.machine, region.program, self.estimates, self.domain.prices)
+            sides = self.sides.setdefault(eqn, Sides(weight)) if eqn in self.loops else None
             for i, (operand, inner) in enumerate(zip(region.operands, region.program.inputs, strict=True)):
                 home = homes.get(operand) if operand in carries else None
                 if home is None:
@@ -389,8 +398,12 @@ class Model:
                     self.collectors.update({inner: home} if home.flows else ())
                 self.at = -1
                 self._made(inner, home, 0, weight * times, inside)
+                if sides is not None:
+                    sides.inputs.append(home)
+            self.free = sides
             self._equations(region.program, weight * times, inside)
             self._results(eqn, at, region, homes, results, weight, prices)
+            self.free = None
 
     def _results(
         self,
@@ -407,6 +420,8 @@ class Model:
             home = carried.get(i) or (results.get(result) if result is not None else None) or self._source(inner)
             self.at = len(region.program.eqns)
             self._read(inner, home, -1, ByChoice((p,) for p in home.placements))
+            if self.free is not None:
+                self.free.outputs.append(home)
             if result is not None and result not in results:
                 results[result] = home
                 self.at = at

@@ -7,7 +7,7 @@ The cost of an assignment is the sum over all tables; `inf` forbids. It knows no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,6 +42,14 @@ class Problem:
         """The same in half the bytes: seven digits of each cost."""
         problem = Problem()
         problem.sizes, problem.tables = self.sizes, {scope: table.astype(np.float32) for scope, table in self.tables.items()}
+        return problem
+
+    def where(self, chosen: Mapping[int, int]) -> Problem:
+        """The same with these choices of some variables, which have no other then."""
+        problem = Problem()
+        problem.sizes = [1 if v in chosen else size for v, size in enumerate(self.sizes)]
+        for scope, table in self.tables.items():
+            problem.tables[scope] = table[tuple([slice(chosen[v], chosen[v] + 1) if v in chosen else slice(None) for v in scope])]
         return problem
 
     def cost(self, choices: Sequence[int]) -> float:

@@ -24,7 +24,9 @@ from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.exhaust import FEW_UNFIT, STEPS, elimination_of, gone_through
 from meshjit.plan.automatic.fit import PRICED, RETRIED, fit
 from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, slow_links
+from meshjit.plan.automatic.in_blocks import Found, InBlocks
 from meshjit.plan.automatic.limits import BRIEF
+from meshjit.plan.automatic.loops import stencils
 from meshjit.plan.automatic.made import EQUAL, Made
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribed_like
@@ -73,6 +75,7 @@ class Search(Made):
         self.spent_in_vain = 0.0  # effort of a proof that is given up
         self.unlimited = 0.0  # the bound of plans that hold more than the memory, too
         self.tried = set[tuple[int, ...]]()  # assignments of the proof's Model
+        self.in_blocks: Found | None = None  # of plans that do loops in blocks of iterations, where all were compared
         self.left: Callable[[], Problem] | None = None  # choices of all plans that may be faster than the best, without rent
 
     @functools.cached_property
@@ -86,9 +89,12 @@ class Search(Made):
         return most_rent(self.draft)
 
     def known(self, enough: float) -> float:
-        """Seconds below which there is no plan, or `enough` if those are more: the bound of seconds and rent, less what rent
-        there may be; or what the choices that are left cost at least without it. That is not asked where the bound is worked out
-        later."""
+        """Seconds below which there is no plan, or `enough` if those are more."""
+        return min(self._known_without_blocks(enough), math.inf if self.in_blocks is None else self.in_blocks.known)
+
+    def _known_without_blocks(self, enough: float) -> float:
+        """The bound of seconds and rent, less what rent there may be; or what the choices that are left cost at least without it.
+        That is not asked where the bound is worked out later."""
         least = max(self.bound - self.rent_left, min(self.bound, self.least_work))
         if least >= enough or self.is_bounded_later:
             return min(enough, least)
@@ -211,14 +217,28 @@ class Search(Made):
         if best is None or self.propagated.is_better_than(best, self.memory):
             best = self.propagated
         self.chosen = self.as_refined(best)
+        self._compare_blocks()
         if not self.is_hopeless and best.seconds <= FAR * self.rival:
             is_open = not self.later and best.seconds > OPEN * self.bound
-            spread = self.from_spread_inputs(best, is_open, self.chosen.is_in_blocks)
+            spread = self.from_spread_inputs(best, is_open, self.chosen.is_in_blocks, self.in_blocks is not None)
             if spread is not None and spread.is_better_than(self.chosen, self.memory):
                 self.chosen = spread
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit
             self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
         return self.chosen
+
+    def _compare_blocks(self) -> None:
+        """With the plans of a short Program that do loops in blocks of iterations."""
+        loops, cost = stencils(self.draft.program), self.chosen.plan.cost
+        if not loops or self.is_late:
+            return
+        assert cost is not None
+        try:
+            found = InBlocks(self, loops, self.chosen, min(cost.seconds, self.rival)).found()
+        except TooWide:
+            return
+        self.chosen, self.in_blocks = found.best, found
+        self.is_complete = self.is_complete and found.is_complete
 
     def result(self, best: Candidate, fastest: Candidate | None = None) -> Plan:
         """The plan of a candidate, with its Optimum; of one that was preferred to the fastest, say which that is."""
@@ -227,7 +247,7 @@ class Search(Made):
         cost, quick = best.plan.cost, fastest.plan.cost
         assert cost is not None and quick is not None
         known = self.known(min(cost.seconds, quick.seconds))
-        is_beyond = best.refined_by == SPREAD or best.is_in_blocks  # over parts of axes, or it is written otherwise
+        is_beyond = best.refined_by == SPREAD or (best.is_in_blocks and self.in_blocks is None)  # parts of axes, or not compared
         if is_beyond and cost.seconds * EQUAL < self.bound:
             known, self.is_complete = min(known, self.least_work), False
         later = self._proved_later(fastest, known) if self.is_bounded_later else None

@@ -1,7 +1,7 @@
 """What else a plan could be: one file per kind of alternative, each a pure function `propose(draft)`.
 
 A proposal is other seeds to propagate, or the Program written in another way; `plan/search.py` makes the plan of it and
-compares. To add a kind, write its file and name its `propose` in KINDS.
+compares. To add a kind, write its file and name its `propose` in KINDS; those of USUAL are made for every plan.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "whole": keep_gathered.propose,
     "leave": leave_outputs.propose,
     "block": block_iterations.propose,
+    "fastest": block_iterations.propose_fastest,
     "copied": copy_borders.propose,
     "inside": gather_in_loops.propose,
     "again": gather_again.propose,
     "compute": compute_again.propose,
 }
+USUAL: Final = KINDS.keys() - {"fastest"}  # others are made where plans are compared by their time alone

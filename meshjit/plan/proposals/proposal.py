@@ -21,6 +21,7 @@ class Proposal:
     saves_memory: whether it is for the sake of memory, which is then compared exactly.
     saves_bytes: whether it is for the sake of bytes on the wire: the other plan has to halve the time.
     sends_less: whether it is to send less in the same time, which the other plan then has to beat clearly.
+    saves_time: whether it is for the sake of time alone, however much it sends.
     once: whether it need not be tried again where the Program is written in another way.
     more: what to propose on top before the plans are compared, where one step alone need not pay.
     less: given the bytes that the plan that followed holds, what to propose instead if these are fewer than was supposed.
@@ -34,6 +35,7 @@ class Proposal:
     saves_memory: bool = False
     saves_bytes: bool = False
     sends_less: bool = False
+    saves_time: bool = False
     once: bool = False
     seeds: Callable[[], dict[int, Seed]] | None = field(default=None, repr=False, compare=False)
     program: Program | None = field(default=None, repr=False, compare=False)

@@ -1,0 +1,212 @@
+"""What the loops of a Program that may be done in blocks of iterations take, by where things are around them.
+
+Beyond the work that all devices share: in blocks, as the plan says that does it so; without blocks, as an elimination of the body
+alone says. Both are asked for where they may matter.
+
+    u over x, in and out      2.1 ms in blocks of 5, 3.7 ms without
+    u over x, then over y     no blocks, 52 ms without
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from meshjit.core.effects import is_pure
+from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.program import Eqn, Program
+from meshjit.core.region import run_regions, weighted_regions
+from meshjit.partition.blocking import blocked_loop
+from meshjit.partition.stretches import Refused, may_be_cut
+from meshjit.plan.automatic.eliminate import Elimination, TooWide
+from meshjit.plan.automatic.left import Left
+from meshjit.plan.automatic.made import REFINED
+from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.price_list import PriceList
+from meshjit.plan.automatic.problem import Problem, Scope, Table
+from meshjit.plan.block_sizes import BlockSizes
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import Draft
+from meshjit.plan.graph import programs_in
+
+LARGEST: Final = 1 << 20  # entries of a table over what is around a loop
+
+
+def stencils(program: Program) -> list[Eqn]:
+    """The loops of a short Program that may be done in blocks, as far as their bodies tell: elements move there along a dim of what
+    is carried, and nothing is nested. None where two have the same body, which is one decision."""
+    parts = [*programs_in(program)]
+    is_short = sum(len(part.eqns) for part in parts) <= REFINED
+    return [*_stencils(program)] if is_short and len(set(map(id, parts))) == len(parts) else []
+
+
+def _stencils(program: Program) -> Iterator[Eqn]:
+    for eqn in program.eqns:
+        for region in run_regions(eqn):
+            yield from _stencils(region.program)
+            is_plain = all(inner.op.regions is None and is_pure(inner) for inner in region.program.eqns)
+            if region.loops and (region.trips or 0) > 1 and is_plain and may_be_cut(region):
+                yield eqn
+
+
+@dataclass
+class Around:
+    """Where things are around a loop, by number of the decision. `is_possible`: whether it can be done in blocks then. Seconds
+    beyond the work that all devices share, at least: in blocks, and without; None where nobody has asked."""
+
+    loop: Eqn
+    choices: dict[int, int]
+    is_possible: bool
+    in_blocks: float | None = None
+    without: float | None = None
+
+    @property
+    def more(self) -> float:
+        """Either way."""
+        return min(self.in_blocks or 0.0 if self.is_possible else math.inf, self.without or 0.0)
+
+
+class Loops:
+    """Of a draft. `free`: a Model in which they take nothing but work. `upper`: the seconds of a plan that is there. `outside`:
+    the decisions that are not in their bodies. One loop alone is compared only in blocks."""
+
+    def __init__(self, draft: Draft, ties: Mapping[int, int], free: Model, upper: float) -> None:
+        self.draft, self.ties, self.free, self.upper = draft, ties, free, upper
+        self.loops = [*free.sides]
+        inside = {d.number for sides in free.sides.values() for d in sides.decisions}
+        self.outside = [d.number for d in free.decisions if d.number not in inside]
+        self.arounds: dict[tuple[object, ...], Around] = {}
+
+    @property
+    def count(self) -> int:
+        """Of the ways to place what is around a loop that came up."""
+        return len(self.arounds)
+
+    def around(self, loop: Eqn, choices: Mapping[int, int]) -> Around:
+        """Where things are around a loop."""
+        sides = self.free.sides[loop]
+        mine = {d.number: choices[d.number] for d in (*sides.inputs, *sides.outputs)}
+        key = loop, *mine.values()
+        if key not in self.arounds:
+            without = math.inf if len(self.loops) == 1 else None
+            self.arounds[key] = Around(loop, mine, self._can_be_done(loop, mine), without=without)
+        return self.arounds[key]
+
+    def _can_be_done(self, loop: Eqn, choices: Mapping[int, int]) -> bool:
+        (region,), mesh, sides = run_regions(loop), self.draft.machine.mesh, self.free.sides[loop]
+        inputs, outputs = (tuple([d.placements[choices[d.number]] for d in side]) for side in (sides.inputs, sides.outputs))
+        if any(eqn.op.seed is not None for eqn in region.program.eqns):
+            return True  # which depends on where that is
+        try:
+            blocked_loop(loop, Plan(region.program, mesh, {}, (), inputs, outputs), mesh)
+        except Refused:
+            return False
+        return True
+
+    def tables(self, alive: Sequence[Any]) -> Iterator[tuple[Scope, Table]]:
+        """By the decisions around a loop, of which these choices are left, the seconds that it takes more, as far as is known."""
+        for loop in self.loops:
+            sides = self.free.sides[loop]
+            scope = tuple(sorted({d.number for d in (*sides.inputs, *sides.outputs)}))
+            left = [alive[v] for v in scope]
+            if math.prod(map(len, left)) > LARGEST:
+                raise TooWide(f"a table of {math.prod(map(len, left)):,} entries")
+            table = np.zeros([len(each) for each in left])
+            for around in [around for around in self.arounds.values() if around.loop is loop]:
+                at = [np.searchsorted(each, around.choices[v]) for v, each in zip(scope, left, strict=True)]
+                table[tuple(at)] = around.more
+            yield scope, table
+
+    # --- without blocks -----------------------------------------------------------------------------------------------
+
+    def learn(self, arounds: Sequence[Around]) -> bool:
+        """What loops take without blocks; whether that is news."""
+        unknown = [around for around in arounds if around.without is None]
+        for around in unknown:
+            around.without = max(0.0, self._elimination(around).least - self._work(around.loop))
+        return bool(unknown)
+
+    def _elimination(self, around: Around) -> Elimination:
+        """Of the body alone."""
+        problem, inside = Problem(), self._inside(around.loop)
+        problem.sizes = self.whole.sizes
+        problem.tables = {scope: table for scope, table in self.whole.tables.items() if not inside.isdisjoint(scope)}
+        sizes = [size if v in inside else 1 for v, size in enumerate(problem.where(around.choices).sizes)]
+        problem = problem.where(around.choices)
+        problem.sizes = sizes
+        return Elimination(problem)
+
+    @functools.cached_property
+    def whole(self) -> Problem:
+        """Of everything that can be chosen, with lower bounds of its prices."""
+        draft = self.draft
+        of = draft.program, draft.flat, draft.machine, draft.annotations, self.ties
+        return Left(Model(*of, bounds=PriceList(draft.machine), is_whole=False), self.upper).problem()
+
+    def _inside(self, loop: Eqn) -> set[int]:
+        """The variables of a body: its decisions, and the sets of placements of its values."""
+        count, mine = len(self.free.decisions), {d.number for d in self.free.sides[loop].decisions}
+        near = {v for scope in self.whole.tables if not mine.isdisjoint(scope) for v in scope if v >= count}
+        return mine | near
+
+    def with_others(self, every: Sequence[int], choices: Mapping[int, int], arounds: Sequence[Around]) -> list[int]:
+        """All choices: those around loops, and bodies as in `every`, or where they take less without blocks, as is best then."""
+        chosen = [choices.get(v, choice) for v, choice in enumerate(every)]
+        for around in arounds:
+            in_blocks = around.in_blocks if around.is_possible else math.inf
+            if in_blocks is not None and around.without is not None and around.without < in_blocks:
+                best = self._elimination(around).best()
+                for decision in self.free.sides[around.loop].decisions:
+                    chosen[decision.number] = best[decision.number]
+        return chosen
+
+    # --- in blocks ----------------------------------------------------------------------------------------------------
+
+    def learn_of(self, plan: Plan, arounds: Sequence[Around]) -> bool:
+        """What loops take in blocks by a plan; whether that is news."""
+        unknown = [around for around in arounds if around.is_possible and around.in_blocks is None]
+        for around in unknown:
+            equation, sides = _planned(plan, around.loop), self.free.sides[around.loop]
+            seconds = None if equation is None else _seconds(around.loop, equation, self.draft.machine)
+            around.is_possible = seconds is not None
+            around.in_blocks = max(0.0, sides.weight * (seconds or 0.0) - self._work(around.loop))
+        return bool(unknown)
+
+    def _work(self, loop: Eqn) -> float:
+        """Seconds in a loop that all devices share, at least."""
+        sides, ((_, trips),) = self.free.sides[loop], weighted_regions(loop)
+        return sides.weight * trips * sum([float(self._costs[d.number].min()) for d in sides.decisions])
+
+    @functools.cached_property
+    def _costs(self) -> Mapping[int, Any]:
+        """Of decisions."""
+        return {kind.decision: kind.effects.costs for kind in self.free.kinds.values()}
+
+
+def _planned(plan: Plan, loop: Eqn) -> EquationPlan | None:
+    """How a plan does a loop."""
+    for eqn, equation in zip(plan.program.eqns, plan.equations, strict=True):
+        if eqn is loop:
+            return equation
+        for body in equation.bodies:
+            if (found := _planned(body, loop)) is not None:
+                return found
+    return None
+
+
+def _seconds(eqn: Eqn, equation: EquationPlan, machine: Machine) -> float | None:
+    """At least of a loop in blocks; None where it cannot be done so."""
+    (body,), ((_, trips),) = equation.bodies, weighted_regions(eqn)
+    assert body.cost is not None
+    if equation.block:
+        exchange = machine.effect(eqn, equation).exchange
+        return trips * body.cost.work_seconds + exchange.work + exchange.moving
+    try:
+        return trips * body.cost.work_seconds + BlockSizes(blocked_loop(eqn, body, machine.mesh), machine).least
+    except Refused:
+        return None
