@@ -445,8 +445,8 @@ def test_decisions_say_how_good_the_plan_is() -> None:
     assert str(first).splitlines()[:3] == [
         "search wide_step: 315.1 ms, optimal",
         "  because 1 plan was priced in full; no further choice can be cheaper",
-        "  because on this mesh none takes less than 315.1 ms, of plans over whole axes that compute nothing again; loops in "
-        "blocks, and rewrites of some equations, are tried on a few of them",
+        "  because on this mesh none takes less than 315.1 ms, of plans over whole axes that compute nothing again; loops of "
+        "long programs in blocks, and rewrites of some equations, are tried on a few of them",
     ]
     assert parse_decisions(str(first)) == [first]
 

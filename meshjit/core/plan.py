@@ -168,8 +168,8 @@ def digest_of(saved: Mapping[str, Any]) -> str:
 
 # What bounds are of, docs/automatic.md, "What is chosen from".
 COMPARED: Final = (
-    "of plans over whole axes that compute nothing again; loops in blocks, and rewrites of some equations, are tried on a"
-    " few of them"
+    "of plans over whole axes that compute nothing again; loops of long programs in blocks, and rewrites of some equations, are"
+    " tried on a few of them"
 )
 
 

@@ -38,8 +38,8 @@ LARGEST: Final = 1 << 20  # entries of a table over what is around a loop
 
 
 def stencils(program: Program) -> list[Eqn]:
-    """The loops of a short Program that may be done in blocks, as far as their bodies tell: elements move there along a dim of what
-    is carried, and nothing is nested. None where two have the same body, which is one decision."""
+    """The loops of a short Program that may be done in blocks, as far as their bodies tell: elements move there along a dim of
+    what is carried, and nothing is nested. None where two have the same body, which is one decision."""
     parts = [*programs_in(program)]
     is_short = sum(len(part.eqns) for part in parts) <= REFINED
     return [*_stencils(program)] if is_short and len(set(map(id, parts))) == len(parts) else []
