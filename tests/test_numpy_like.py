@@ -151,3 +151,22 @@ def test_new_dims_at_any_iterable_of_places() -> None:
     places = (range(2), {0, 1}, np.array([0, 2]), range(0), np.int64(1))
     for axis, shape in zip(places, ((1, 1, 3), (1, 1, 3), (1, 3, 1), (3,), (3, 1)), strict=True):
         assert mnp.expand_dims(x, axis).shape == shape
+
+
+@pytest.mark.parametrize("find", [mnp.flatnonzero, lambda x: mnp.where(x > 0)[0], lambda x: mnp.argwhere(x)[:, 0]])
+@pytest.mark.parametrize("count", [0, 8])
+def test_places_of_what_is_not_zero_are_where_somebody_put_the_array(find: Any, count: int) -> None:
+    x = np.arange(count, dtype=np.int32) % 3
+    device = mj.devices()[3]
+    for place, spec in ((device, None), (on(P("x"), 4), P()), (on(P(), 4), P())):
+        found = find(mj.device_put(x, place))
+        assert found.committed and found.devices() == mj.device_put(x, place).devices()
+        assert spec is None or found.sharding.is_fully_replicated
+        assert found.tolist() == np.flatnonzero(x).tolist()
+    assert not find(mnp.asarray(x)).committed
+
+
+def test_places_of_what_is_not_zero_can_index_what_a_function_computes() -> None:
+    x = mj.device_put(mnp.asarray([0.0, 2.0, 0.0, 3.0]), on(P("x"), 4))
+    slope = mj.grad(lambda y: (y[mnp.nonzero(y)] ** 2).sum())(x)
+    assert slope.tolist() == [0, 4, 0, 6] and slope.devices() == x.devices()

@@ -37,6 +37,14 @@ def placed(x: Any, device: Any) -> Any:
     return x if device is None else device_put(x, device)
 
 
+def beside(numbers: np.ndarray[Any, Any], x: Any) -> Any:
+    """What was worked out on the host of the elements of x: whole, on all devices that somebody put x on."""
+    if not isinstance(x, Array) or not x.committed or active_trace() is not None:
+        return bind(ops("copy"), numbers)
+    sharding = x.sharding
+    return device_put(numbers, sharding.with_spec(PartitionSpec()) if isinstance(sharding, NamedSharding) else sharding)
+
+
 def filled_with(shape: tuple[int, ...], fill_value: Any, dtype: np.dtype[Any], weak: bool, place: Any) -> Any:
     """Each device of `place` makes its own part; None: where the value is."""
     operand = exactly(fill_value, dtype, weak)

@@ -16,7 +16,8 @@ import numpy as np
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.core.types import is_inexact
 from meshjit.numpy import division, reductions, ufuncs
-from meshjit.numpy.creation import array, iota, linspace, zeros
+from meshjit.numpy.creation import iota, linspace, zeros
+from meshjit.numpy.filling import beside
 from meshjit.numpy.indexing import getitem, take
 from meshjit.numpy.places import require_countable
 from meshjit.numpy.promote import (
@@ -247,7 +248,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     fills = _fills(fill_value, len(shape), size)
     if size is None:
         places = np.nonzero(concrete(a, "nonzero needs the elements to know the result's extent", "nonzero(x, size=...)"))
-        return tuple(array(p.astype(index_dtype())) for p in places)
+        return tuple(beside(p.astype(index_dtype()), a) for p in places)
     require_countable("nonzero", math.prod(shape))
     running = reductions.cumsum(cast(ufuncs.truth(ravel(a)), np.int32))
     order = ufuncs.add(iota(np.int32, (size,), 0), 1)
