@@ -86,3 +86,21 @@ def test_what_an_array_is() -> None:
     assert issubclass(type(mnp.ones(1)), mj.Array) and not issubclass(np.ndarray, mj.Array)
     with pytest.raises(TypeError, match=r"it makes no arrays\n  fix: meshjit.numpy.asarray"):
         mj.Array([1])  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_subnormal_numbers_are_taken_apart_exactly(dtype: str) -> None:
+    kind = mnp.dtype(dtype)
+    info = ml_dtypes.finfo(kind)
+    least = float(info.smallest_subnormal)
+    values = np.array([least, -3 * least, info.smallest_normal - least, info.smallest_normal, 0, -0.0, np.inf, 0.3, -8]).astype(kind)
+    expected = np.frexp(values.astype(np.float64))
+    expected[1][6] = 0  # NumPy leaves that of infinity open
+    mesh = Mesh(np.array(mj.devices()[:4]), ("x",))
+    for wrap, x in ((lambda f: f, values), (mj.jit, mj.device_put(values, NamedSharding(mesh, P("x"))))):
+        mantissa, exponent = wrap(mnp.frexp)(x)
+        assert mantissa.dtype == kind and exponent.dtype == np.int32
+        np.testing.assert_array_equal(np.asarray(mantissa).astype(np.float64), expected[0])
+        np.testing.assert_array_equal(exponent, expected[1])
+        np.testing.assert_array_equal(np.signbit(np.asarray(mantissa)), np.signbit(values))
+    assert not np.isnan(np.asarray(mj.grad(lambda x: mnp.frexp(x)[0].astype(np.float32).sum())(values[:5]))).any()

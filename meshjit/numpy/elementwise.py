@@ -16,6 +16,7 @@ from meshjit.numpy.ufuncs import (
     add,
     arctan2,
     bitwise_and,
+    bitwise_or,
     equal,
     exp,
     greater,
@@ -24,6 +25,7 @@ from meshjit.numpy.ufuncs import (
     isfinite,
     isinf,
     isnan,
+    left_shift,
     less,
     less_equal,
     log,
@@ -298,18 +300,31 @@ def _most(x: Any) -> int:
 def frexp(x: Any) -> tuple[Any, Any]:
     """`numpy.frexp`: (mantissa of at least 0.5 and less than 1 with the sign of x, i32 exponent), x = mantissa * 2 ** exponent.
 
-    0, infinity and NaN are their own mantissa, with exponent 0; so are
-    subnormal numbers where the device takes them for 0. TypeError for complex x. Source: jax.numpy.frexp."""
+    0, infinity and NaN are their own mantissa, with exponent 0. Subnormal numbers are taken apart by their bits, since devices
+    compute as if they were 0. TypeError for complex x. Source: jax.numpy.frexp."""
     (x,), _ = promoted(x, inexact=True)
     dtype = dtype_of(x)
     _refuse_complex("frexp", TypeError, "x.real", x)
     info = ml_dtypes.finfo(dtype)
-    tiny = less(absolute(x), float(info.smallest_normal))
-    bits = bind(ops("bitcast_convert"), where(tiny, multiply(x, float(2**info.nmant)), x), dtype=_integer_like(dtype))
+    bits = bind(ops("bitcast_convert"), x, dtype=_integer_like(dtype))
     field = bitwise_and(right_shift(bits, info.nmant), (1 << info.nexp) - 1)
-    exponent = subtract(cast(field, np.int32), where(tiny, info.nmant - info.minexp, -info.minexp))
-    exponent = where(logical_and(isfinite(x), not_equal(x, 0)), exponent, 0)
-    return ldexp(x, negative(exponent)), cast(exponent, np.int32)
+    exponent = where(logical_and(isfinite(x), not_equal(field, 0)), add(cast(field, np.int32), info.minexp), 0)
+    mantissa = ldexp(x, negative(exponent))
+    is_tiny = logical_and(equal(field, 0), not_equal(bitwise_and(bits, (1 << info.nmant) - 1), 0))
+    tiny_mantissa, tiny_exponent = _frexp_of_subnormal(bits, dtype)
+    return where(is_tiny, tiny_mantissa, mantissa), cast(where(is_tiny, tiny_exponent, exponent), np.int32)
+
+
+def _frexp_of_subnormal(bits: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Mantissa and exponent of a number that has no bit but those of its sign and fraction: its first one gives the exponent."""
+    info, width = ml_dtypes.finfo(dtype), dtype.itemsize * 8
+    mask = (1 << info.nmant) - 1
+    fraction = bitwise_and(bits, mask)
+    zeros = bind(ops("count_leading_zeros"), fraction)
+    rest = bitwise_and(left_shift(fraction, add(zeros, info.nmant + 1 - width)), mask)
+    field_of_half = -info.minexp << info.nmant
+    signed = bitwise_or(bitwise_and(bits, -1 << (width - 1)), bitwise_or(rest, field_of_half))
+    return bind(ops("bitcast_convert"), signed, dtype=dtype), subtract(width + info.minexp - info.nmant, cast(zeros, np.int32))
 
 
 def exp2_exact(exponent: Any, dtype: Any) -> Any:
