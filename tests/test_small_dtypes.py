@@ -156,6 +156,17 @@ def test_sums_flow_through_a_conversion_that_keeps_the_range(mesh: Any) -> None:
     assert text.index("stablehlo.convert") < text.index("all_reduce")  # half the bytes
 
 
+_OF_WEIGHTS = [("float16", "float16"), ("bfloat16", "float32"), ("int32", "float16"), ("float32", "float32")]
+
+
+@pytest.mark.parametrize(("weights", "result"), _OF_WEIGHTS)
+def test_weighted_quantiles_have_the_dtype_that_values_and_weights_promote_to(weights: str, result: str) -> None:
+    x, w = np.array([3, 1, 2, 0], np.float16), np.array([1, 1, 0, 0]).astype(mnp.dtype(weights))
+    for wrap in (lambda f: f, mj.jit):
+        value = wrap(lambda x, w: mnp.nanquantile(x, 0.75, weights=w, method="inverted_cdf"))(x, w)
+        assert (value.dtype.name, float(value)) == (result, 3.0)
+
+
 @pytest.mark.parametrize("method", ["linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"])
 @pytest.mark.parametrize("dtype", [np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)])
 def test_quantiles_of_16_bits_find_their_places_in_32(dtype: np.dtype[Any], method: str) -> None:

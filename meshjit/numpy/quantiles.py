@@ -37,7 +37,7 @@ def quantile(
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
     """`numpy.quantile`: dims of q first. NaN anywhere along `axis` gives NaN. `weights` of a's shape or one per element along
-    `axis`, with method "inverted_cdf" alone."""
+    `axis`, with method "inverted_cdf" alone; the result has the dtype that both promote to."""
     _nothing_in_place("quantile", out, overwrite_input)
     return _quantile(a, q, axis, keepdims, method, False, weights)
 
@@ -101,7 +101,7 @@ def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
         raise NotImplementedError(
             f"quantile: weights go with method='inverted_cdf', it is {method!r}\n  at {line_of(user_source())}"
         )
-    (x,), _ = promoted(x, inexact=True)
+    (x, *_), _ = promoted(x, inexact=True) if weights is None else promoted(x, weights, inexact=True)
     dtype = dtype_of(x)
     if dtype.kind == "c":
         raise ValueError(
