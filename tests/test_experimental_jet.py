@@ -120,6 +120,14 @@ def test_trees_dtypes_and_what_does_not_move() -> None:
     assert jet(mnp.sin, (X,), ([],))[1] == []
 
 
+def test_terms_are_weak_where_all_that_they_are_made_of_is() -> None:
+    one = np.float32(1)
+    for primal, terms, weak in ((0.5, (1.0, 0.0), (True, True)), (0.5, (one, 0.0), (True, False)), (one, (1.0, 0.0), (False, False))):
+        value, found = jet(lambda x: x**3, (primal,), (terms,))
+        assert (value.weak_type, found[0].weak_type, found[1].weak_type) == (*weak, weak[1])
+    assert (jet(mnp.sin, (0.5,), ((1.0,),))[1][0] + mnp.ones(1, mnp.bfloat16)).dtype == mnp.bfloat16
+
+
 def test_bad_series() -> None:
     with pytest.raises(ValueError, match="jet terms have inconsistent lengths for different arguments: 2 primals, and series of 3, 1 terms"):
         jet(mnp.add, (X, X), (SERIES, SERIES[:1]))

@@ -11,6 +11,7 @@ import numpy as np
 from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import call_of, run
+from meshjit.core.promotion import is_python_number
 from meshjit.core.types import is_inexact
 from meshjit.missing import explain as _explain
 from meshjit.transform.jvp import require_meaning
@@ -55,7 +56,9 @@ def jet(
     program, flags = taylor(call.traced.program, tuple(call.chosen), order)
     require_meaning(program)
     count = len(call.traced.program.outputs)
-    weak = [*call.traced.out_weak, *[False] * (len(program.outputs) - count)]
+    is_weak = all(is_python_number(t) or getattr(t, "weak_type", False) for _, terms in pairs for t in terms)
+    owners = [w for w, flag in zip(call.traced.out_weak, flags, strict=True) if flag for _ in scales]
+    weak = [*call.traced.out_weak, *(w and is_weak for w in owners)]
     results = run(program, [*call.inputs, *operands], weak, call.traced.mesh)
     call.store(results[:count])
     rest = iter(results[count:])
@@ -87,7 +90,7 @@ def _term(value: Any, primal: Any, position: int, factorial: int) -> Any:
 
 
 def _scaled(term: Any, factorial: int) -> Any:
-    return term if factorial == 1 or not is_inexact(term.dtype) else term * np.asarray(factorial, term.dtype)
+    return term if factorial == 1 or not is_inexact(term.dtype) else term * float(factorial)
 
 
 def jet2(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]]) -> tuple[Any, Any]:
