@@ -576,6 +576,7 @@ def test_zeros_of_values() -> None:
     assert zero(mnp.arange(2)).dtype == mj.float0 and zero(mnp.arange(2)).shape == (2,)
     symbolic = zero(mnp.ones(3), symbolic_zeros=True)
     assert isinstance(symbolic, mj.custom_derivatives.SymbolicZero) and symbolic.shape == (3,)
+    assert symbolic.aval == mj.typeof(np.ones(3, np.float32)) and str(symbolic) == "SymbolicZero(float32[3])"
 
 
 def test_defjvps_has_a_function_for_every_argument() -> None:

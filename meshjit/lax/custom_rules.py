@@ -33,6 +33,7 @@ from meshjit.trace.outlived import array_of, is_usable, outlives
 from meshjit.trace.reads import global_values
 from meshjit.trace.refs import Held, content_of, refs_in
 from meshjit.trace.tracing import Trace, stand_in_of
+from meshjit.trace.types import ShapedArray
 from meshjit.transform.derivable import derivable
 from meshjit.trees import USERS, WORDS as tree
 
@@ -43,7 +44,7 @@ class SymbolicZero:
     """A tangent or cotangent that is zero, in rules with symbolic_zeros=True (`jax.custom_derivatives.SymbolicZero`)."""
 
     def __init__(self, aval: Any) -> None:
-        self.aval = aval
+        self.aval = ShapedArray(aval.shape, aval.dtype) if isinstance(aval, TensorType) else aval
 
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype if is_inexact(self.aval.dtype) else FLOAT0)
