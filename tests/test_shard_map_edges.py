@@ -132,3 +132,10 @@ def test_extremes_of_groups_differ_between_the_groups(extreme: Any, kept: tuple[
         mapped(lambda v: extreme(v, "i", axis_index_groups=groups), P("i"), P())(x)
     with pytest.raises(NotImplementedError, match="psum: axis_index_groups give devices different results"):
         mapped(lambda v: lax.psum(v, "i", axis_index_groups=groups), P("i"), P("i"))(x)
+
+
+@pytest.mark.parametrize("extreme", [lax.pmax, lax.pmin])
+def test_the_largest_of_all_devices_has_no_derivative(extreme: Any) -> None:
+    f = mapped(lambda v: extreme(v, "i"), P("i"), P())
+    with pytest.raises(NotImplementedError, match="psum and pmean have a derivative, pmax and pmin have none"):
+        mj.grad(lambda x: f(x).sum())(np.arange(8, dtype=np.float32))

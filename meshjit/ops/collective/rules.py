@@ -43,7 +43,7 @@ def collective(name: str, moves: Sequence[str] = (), **rules: Any) -> Op:
 
     linear = rules.setdefault("linear", ((0,),))
     if linear:
-        rules.setdefault("jvp", Absent("only sums have a derivative"))
+        rules.setdefault("jvp", Absent("psum and pmean have a derivative, pmax and pmin have none"))
     rules.setdefault("partition", lambda local: [op(*local.operands, **local.params)])
     op = Op(name=name, factor_rule=factor_rule, evaluate=no_meaning, **rules)
     return op
