@@ -29,6 +29,8 @@ REFUSED = {
         vecdot: dim 1: np.vecdot(f, f[:, :2])
         matvec: dim -1: np.matvec(f, f[:, :2])
         vecmat: dim -1: np.vecmat(f, f)
+        None is not a valid value for an array: [[1.0, None]]: np.array([[1.0, None]])
+        None is not a valid value for an array: None: np.asarray(None)
         quantile: overwrite_input=True: np.median(f, overwrite_input=True)
         nanquantile: out=: np.nanmedian(f, out=f[0])
         quantile takes real numbers: np.percentile(c, 50)

@@ -12,7 +12,7 @@ import numpy as np
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.promotion import canonical, promote
-from meshjit.core.types import is_float
+from meshjit.core.types import TensorType, is_float
 from meshjit.numpy import powers, ufuncs
 from meshjit.numpy.arguments import count_of, diagonal_number, shape_tuple
 from meshjit.numpy.elementwise import log10
@@ -64,7 +64,7 @@ def array(
         object = from_dlpack(object)
     if isinstance(object, range | bytearray | memoryview | buffers.array):
         object = np.asarray(object)
-    operand, type, weak = value(object, dtype=dtype)
+    operand, type, weak = _value(object, dtype)
     weak = weak and dtype is None
     operand = exactly(operand, type.dtype, weak) if dtype is None else cast(operand, dtype)
     if type.rank < ndmin:
@@ -72,6 +72,21 @@ def array(
     if isinstance(operand, np.ndarray):  # a copy op turns it into an array of the framework, staged or on a device
         operand = bind(ops("copy"), operand, weak_type=weak)
     return placed(fresh(operand) if copy and operand is object else operand, device)
+
+
+def _value(x: Any, dtype: Any) -> tuple[Any, TensorType, bool]:
+    """As `value`. ValueError, as in JAX, where None stands for an array, or in a list of numbers."""
+    try:
+        return value(x, dtype=dtype)
+    except TypeError:
+        if not _has_none(x):
+            raise
+    line = line_of(user_source())
+    raise ValueError(f"None is not a valid value for an array: {x!r:.60}\n  at {line}\n  fix: leave it out, or write nan")
+
+
+def _has_none(x: Any) -> bool:
+    return x is None or (isinstance(x, list | tuple) and any(map(_has_none, x)))
 
 
 @takes_out_sharding
