@@ -11,8 +11,6 @@ from typing import Any
 from meshjit.api.shardings import check_key_specs
 from meshjit.api.tracebacks import boundary
 from meshjit.core.explicit import without_axes
-from meshjit.core.op import REGISTRY
-from meshjit.core.program import Builder
 from meshjit.core.varying import named_in
 from meshjit.lax.shard_map_checks import (
     check_inferable,
@@ -26,10 +24,20 @@ from meshjit.lax.shard_map_checks import (
     mesh_of_call,
     named,
 )
+from meshjit.lax.shard_map_program import Frame
 from meshjit.lax.sharded_refs import has_sharded_refs, specs_of_refs, store_shards, with_shards_of_refs
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import device_put
-from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
+from meshjit.trace import (
+    Argument,
+    Traced,
+    active_trace,
+    argument_of,
+    as_operand,
+    bind_program,
+    trace_to_program,
+)
+from meshjit.trace.common import Common, Operand
 from meshjit.trace.explicit import governing, visible_sharding
 from meshjit.trace.float0 import float0_zeros, is_float0
 from meshjit.trace.members import device_axes, device_axis_names
@@ -167,6 +175,7 @@ class _Call:
             check_specs(settings.out_specs, self.names, "out_specs", self.mesh)
         if isinstance(self.mesh, AbstractMesh) and active_trace() is None:
             self.mesh = mesh_of_arguments(self.mesh, self.name, tree.leaves(args))
+        self.frame = Frame(self.name, self.mesh, self.axes, settings.check_vma, bool(self.auto))
         self.leaves, self.in_tree = tree.flatten((args, {}))
         self.paths = _paths(f, args)
         self.specs = self._in_specs(args)
@@ -208,21 +217,9 @@ class _Call:
         ranks = [t.rank for t in body.output_types]
         check_key_specs(out_specs, traced.out_tree, ranks, lambda i: f"shard_map of {self.name}: out_specs for result {i}")
         outputs = check_results(self.name, self.mesh, self.names, traced, out_specs, self.settings.check_vma)
-        params = {
-            "mesh": self.axes,
-            "in_specs": tuple(padded(s, v.rank) for s, v in zip(placed, body.inputs, strict=False))
-            + tuple(PartitionSpec(*[None] * v.rank) for v in body.inputs[len(placed) :]),
-            "out_specs": tuple(padded(s, v.rank) for s, v in zip(out_specs, outputs.outputs, strict=True)),
-            "checked": self.settings.check_vma,
-            "auto": bool(self.auto),
-            "body": outputs,
-        }
-        values = [x for x, spec in zip(self.leaves, self.specs, strict=True) if spec is not None]
-        operands = [*(as_operand(x, a) for x, a in zip(values, self.arguments, strict=True)), *traced.captured]
-        types = [*(a.type for a in self.arguments), *body.input_types[len(placed) :]]
-        with Builder(self.name) as builder, builder.at(user_source()):
-            program = builder.build(builder.emit(REGISTRY["manual"], [builder.input(t) for t in types], params))
-        results = bind_program(program, operands, traced.out_weak, self._program_mesh())
+        in_specs = [*placed, *[PartitionSpec()] * len(traced.captured)]
+        program = self.frame.program(outputs, in_specs, out_specs)
+        results = bind_program(program, [*self._operands(), *traced.captured], traced.out_weak, self._program_mesh())
         if active_trace() is None and not self.auto and isinstance(self.mesh, Mesh):
             results = [self._as_spelt(x, s) for x, s in zip(results, out_specs, strict=True)]
         return self._whole_float0(traced.out_tree, tree.unflatten(traced.out_tree, results))
@@ -251,6 +248,7 @@ class _Call:
     def _traced(self) -> Traced:
         """f of shards. Arguments whose spec is None reach it as they are."""
         around = {*self.names, *device_axis_names()}
+        common = self._common()
         with manual_mesh(self.mesh, around):
             specs = [s for s in self.specs if s is not None]
             shards = [self._shard(a, s) for a, s in zip(self.arguments, specs, strict=True)]
@@ -264,11 +262,25 @@ class _Call:
         handed_over = tuple([(type(x), x) for x, s in zip(self.leaves, self.specs, strict=True) if s is None])
         key = ("shard_map", self.name, tuple(shards), self.in_tree, tuple(self.specs), handed_over)
 
+        operands = [Operand(i) for i in range(len(shards))] if common is not None else None
+
         def trace() -> Traced:
-            return trace_to_program(of_shards, shards, structure, self.name)
+            return trace_to_program(of_shards, shards, structure, self.name, operands=operands, common=common)
 
         with device_axes(self.axes, self.settings.check_vma), manual_mesh(self.mesh, around):
             return trace() if callable(self.settings.out_specs) else traced_once(self.f, key, trace)
+
+    def _common(self) -> Common | None:
+        """Outside of jit: what Python is told where all devices have the same."""
+        outer = active_trace()
+        if not isinstance(self.mesh, Mesh) or (outer is not None and outer.values is None):
+            return None
+        specs = [s for s in self.specs if s is not None]
+        return Common(lambda part, leaves: self.frame.value(part, leaves, self._operands(), specs))
+
+    def _operands(self) -> list[Any]:
+        values = [x for x, spec in zip(self.leaves, self.specs, strict=True) if spec is not None]
+        return [as_operand(x, a) for x, a in zip(values, self.arguments, strict=True)]
 
     def _shard(self, argument: Argument, spec: PartitionSpec) -> Argument:
         counts = [self.mesh.axes_size(axes) for axes in named(spec, argument.type.rank)]

@@ -16,6 +16,7 @@ from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_
 from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
 from meshjit.core.varying import NOWHERE, REDUCED, UNREDUCED, Axes, marked, with_mark
+from meshjit.trace.common import Common
 from meshjit.trace.concrete import Copy, Value, concrete_info
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import without_float0
@@ -134,6 +135,7 @@ def trace_to_program(
     operands: Sequence[Value] | None = None,
     everywhere: Axes = NOWHERE,
     writes: bool = False,
+    common: Common | None = None,
 ) -> Traced:
     """Trace `fun(*args, **kwargs)`, `in_tree` being the structure of `(args, kwargs)` and `arguments` its leaves.
 
@@ -142,13 +144,15 @@ def trace_to_program(
     uses as they are; those of NumPy are captured, not constants. `operands`: outside of jit, what the arguments are, None for
     those without a value; Python may then ask for values (`if x > 0`). `everywhere`: mesh axes over which
     what reaches the function is taken to vary, in code for single devices. `writes`: the caller stores what the function writes
-    to refs made outside of it (`store_outputs`), which is an error without. RecursionError, with the line, for a function that
+    to refs made outside of it (`store_outputs`), which is an error without. `common`: what Python may ask of code for single
+    devices; `operands` are Operands then. RecursionError, with the line, for a function that
     calls itself without end.
     """
     name = name or function_name(fun)
     try:
-        with Level(depth()), Trace(name, paths, operands is not None) as trace:
+        with Level(depth()), Trace(name, paths, operands is not None and common is None) as trace:
             trace.everywhere = everywhere
+            trace.common = common or trace.common
             values = operands or [None] * len(arguments)
             pairs = zip(arguments, values, strict=True)
             tracers = [_input(trace, argument, value) for argument, value in pairs]
@@ -173,7 +177,8 @@ def trace_to_program(
     outer, mesh = active_trace(), trace.mesh
     if outer is not None and mesh is not None:
         program, mesh = outer.translated(program, mesh), outer.mesh
-    by_value = trace.values is not None and trace.values.asked
+    known = trace.values or trace.common
+    by_value = known is not None and known.asked
     varying = () if trace.varying is None else tuple(map(varying_of, outputs))
     weak = tuple(t.weak_type for t in outputs)
     note_copies(trace.copies)

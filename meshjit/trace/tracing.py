@@ -37,6 +37,7 @@ from meshjit.core.varying import (
     varying_results,
     with_mark,
 )
+from meshjit.trace.common import Common
 from meshjit.trace.concrete import Copy, Value, concrete_info, is_large, put
 from meshjit.trace.evaluators import run_eqn
 from meshjit.trace.explicit import (
@@ -73,7 +74,7 @@ class Trace:
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
         "stand_ins", "memories", "moved", "specs", "varying", "everywhere", "varied", "copies", "typed", "refs", "lent",
-        "alike", "transparent",
+        "alike", "transparent", "common",
     )  # fmt: skip
 
     @property
@@ -107,6 +108,8 @@ class Trace:
         self.stand_ins: dict[int, tuple[Value, Tracer]] = {}  # by id of an array, or of another trace's Tracer
         self.transparent = knows  # JAX would run the function as it is
         outer = innermost()
+        # Of code for single devices outside of jit: what all of them have in common, which Python may ask for.
+        self.common: Common | None = outer.common.inside() if knows and outer is not None and outer.common is not None else None
         self.values = Values(self.builder, self.captured) if knows and (outer is None or outer.values is not None) else None
         # Of code for single devices: the mesh axes over which values vary (absent: over none), those over which all inputs do,
         # and values by what they vary over beside that. None elsewhere.
@@ -137,8 +140,9 @@ class Trace:
         be if that is known, `sharding` where its type says that it is, and in which `memory`."""
         var = self.builder.input(type, hint)
         self._vary(var, varying | self.everywhere)
-        if value is not None and self.values is not None:
-            self.values.put(var, value)
+        known = self.values or self.common
+        if value is not None and known is not None:
+            known.put(var, value)
         type_value(self, var, sharding)
         var = self._lying_in(memory, var)
         if self.specs is not None:
@@ -371,9 +375,12 @@ class Trace:
 
     def value(self, var: Var) -> Value | None:
         """What a value of this trace is outside of jit, computed now if it was not before; None where nobody knows."""
-        if self.values is None:
+        if self.values is None and self.common is None:
             return None
         with active(None):
+            if self.common is not None:
+                return self.common.of(self, var)
+            assert self.values is not None
             return self.values.of(var, lambda eqn, operands: run_eqn(eqn, operands, self.mesh))
 
     def kept_array(self, tracer: Tracer) -> Value | None:
@@ -382,6 +389,8 @@ class Trace:
 
     def is_differentiated(self, var: Var) -> bool:
         """Whether a derivative with respect to the function's arguments goes through this value."""
+        if self.common is not None and traces.stack and traces.stack[0] is self:
+            return False
         return self.values is None or self.values.is_differentiated(var)
 
     def build(self, outputs: Sequence[Tracer]) -> Program:
