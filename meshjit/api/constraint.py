@@ -11,10 +11,11 @@ from meshjit.api.shardings import check_key_specs
 from meshjit.core.explicit import explicit_part
 from meshjit.core.op import REGISTRY
 from meshjit.core.promotion import is_python_number
+from meshjit.core.site import Site
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import device_put
 from meshjit.runtime.shardings import mesh_of
-from meshjit.trace import Argument, argument_of, as_operand, bind, line_of, staging, user_source
+from meshjit.trace import Argument, Tracer, active_trace, argument_of, as_operand, bind, line_of, staging, user_source
 from meshjit.trace.explicit import governing, is_explicit
 from meshjit.trace.members import device_axis_names
 from meshjit.trace.meshes import is_without_devices, spec_in_words_of, with_devices_of
@@ -22,7 +23,7 @@ from meshjit.trees import WORDS as tree
 from sharding.axes import name_of
 from sharding.memory import DEVICE
 from sharding.mesh import AbstractMesh, Mesh, current_mesh, named_mesh
-from sharding.named import NamedSharding, Sharding, refuse_auto
+from sharding.named import NamedSharding, Sharding, SingleDeviceSharding, refuse_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec, entry_axes, open_dims, padded, spec_text
 
 
@@ -42,11 +43,32 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     return _everywhere(xs, out_shardings, "reshard")
 
 
-def put_traced(x: Any, sharding: Sharding) -> Any:
-    """A traced value as a sharding says, in the memory that it names. What has to be sent is sent between devices' memories."""
+def put_traced(x: Any, place: Any) -> Any:
+    """A traced value as a sharding says, in the memory that it names, or on a device. What has to be sent is sent between the
+    devices' own memories. Inside of jit one device says nothing: the function runs where its arguments are."""
+    sharding = place if isinstance(place, Sharding) else SingleDeviceSharding(place)
+    if (moved := _moved(x, sharding)) is not None:
+        return moved
+    if sharding is not place:
+        return x
     memory = named_memory(sharding)
     x = brought(x, memory) if memory == DEVICE else x
     return brought(reshard(x, sharding), memory)
+
+
+def _moved(x: Tracer, sharding: Sharding) -> Tracer | None:
+    """Outside of jit: the value on other devices, to which it is moved when the Program runs. None where it stays on its own."""
+    trace, mesh = active_trace(), mesh_of(sharding)
+    if trace is None or trace.values is None or trace.specs is not None:
+        return None
+    if named_memory(sharding) != DEVICE or not isinstance(mesh, Mesh) or mesh.explicit_axes:
+        return None
+    return bind(REGISTRY["put"], x, to=Site.of(sharding), back=Site.of())
+
+
+def _is_apart(a: Any, b: Any) -> bool:
+    """Whether both are meshes with devices, of other ones or in another order."""
+    return isinstance(a, Mesh) and isinstance(b, Mesh) and a.flat_devices != b.flat_devices
 
 
 def _everywhere(x: Any, shardings: Any, what: str) -> Any:
@@ -80,6 +102,10 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
     argument = argument_of(x, what.partition(" of ")[2])
     mesh, full = _mesh_and_spec(sharding, argument.type.shape, what)
     with staging((x,)) as trace:
+        if trace is not None and _is_apart(trace.mesh, mesh):
+            moved = _moved(as_operand(x, argument), NamedSharding(mesh, full))
+            if moved is not None:
+                return moved
         if trace is not None:
             mesh, full = _in_axes_of(trace.mesh, mesh, full)
         if trace is not None and (trace.specs is not None or is_explicit(mesh)) and is_explicit(governing(mesh)):

@@ -130,7 +130,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     """The arrays of a tree on a device or sharding, or on a pytree prefix of them (`jax.device_put`).
 
     A `meshjit.memory.Space` in a sharding's place brings arrays into another memory of the devices that they are on; so does
-    the `memory_kind` of a sharding. Extents need not divide. Inside jit it is a sharding constraint, and one device none.
+    the `memory_kind` of a sharding. Extents need not divide. Inside jit it is a sharding constraint, and one device none. What is
+    differentiated or batched outside of jit is moved, and its cotangents go back to where it was.
 
     `donate` deletes Arrays that had to be moved. `may_alias` lets CPU devices read NumPy arrays where they lie, instead of
     copying them: do not write to them any more. False gives every result memory of its own; without it, an Array that need not
@@ -217,7 +218,7 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
             "  fix: use one of meshjit.devices(), a NamedSharding, a PartitionSpec under a mesh, or a meshjit.memory.Space"
         )
     if isinstance(value, Tracer):
-        return put_traced(value, place) if isinstance(place, Sharding) else value
+        return value if place is None else put_traced(value, place)
     if _is_left_to_the_function(value, place):
         return _put_one(value, None, bool(may_alias))
     result = _put_one(value, place, bool(may_alias))

@@ -16,13 +16,14 @@ from meshjit.core.printer import print_program, print_value
 from meshjit.core.program import Builder, Program, Source
 from meshjit.core.types import type_of
 from meshjit.errors import OutOfMemoryError
-from meshjit.ops.base.annotations import copy
+from meshjit.ops.base.annotations import copy, put
 from meshjit.plan.make import Annotations
 from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.composed import is_inside
 from meshjit.runtime.executable import Executable, build
 from meshjit.runtime.placing import default_sharding, device_row, move, place
+from meshjit.runtime.sections import has_puts, put_one, run_in_sections
 from meshjit.runtime.shardings import default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.meshes import require_axes
@@ -45,6 +46,8 @@ TABLE = 16  # elements: larger constants are data, such as a batch, which differ
 
 def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool) -> list[Array]:
     """One op on concrete values. The key is the op, its params and what its operands are."""
+    if op is put:
+        return [put_one(operands[0], **params)]
     if op is copy and not isinstance(operands[0], Array) and _is_only_put():
         return [place(np.asarray(operands[0]), default_sharding(), committed=False, weak=weak)]
     keys = tuple(_key(x) for x in operands)
@@ -86,6 +89,9 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
 
     The key is its text but for its constants. Those that turn out to differ from call to call (a learning rate, elements of
     a batch) become operands: a Program is compiled twice, not once for each of their values."""
+    if has_puts(program):
+        run = lambda part, xs, flags: run_program(part, xs, flags, _mesh_of_part(part, xs, named))  # noqa: E731
+        return run_in_sections(program, operands, weak, run)
     if has_checks(program):
         return _run_checked(program, operands, weak, named)
     keys = tuple(_key(x) for x in operands)
@@ -263,6 +269,14 @@ def common_mesh(values: Sequence[Value], what: str) -> Mesh:
         if mesh is None or (mesh.axis_names, mesh.flat_devices) == (named.axis_names, named.flat_devices):
             return named
     return default_mesh() if first is None else mesh_of(first.sharding)
+
+
+def _mesh_of_part(part: Program, values: Sequence[Value], named: Any) -> Any:
+    """Of a Program whose constraints are on `named`: None for a part that has none of them, or runs on other devices."""
+    committed = [mesh_of(x.sharding) for x in values if isinstance(x, Array) and x.committed]
+    if named is None or any(merged(named, mesh) is None for mesh in committed):
+        return None
+    return named if committed or any(eqn.op.seed or eqn.op.regions for eqn in part.eqns) else None
 
 
 def _named_mesh(named: Any, values: Sequence[Value], what: str) -> Any:

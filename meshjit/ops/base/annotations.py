@@ -10,6 +10,7 @@ import numpy as np
 
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
+from meshjit.core.site import batched
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.batching import align_to_first
 from meshjit.ops.base.families import (
@@ -191,6 +192,36 @@ in_memory = elementwise(
     sample_params=_MEMORY_PARAMS,
     widen=False,
     memory=lambda params: params["memory"],
+)
+
+
+# -- put: outside of jit the user moved this value to other devices (to), and so its cotangent back (back). See core/site.py
+
+
+def _put_back(cts: Sequence[Var], operands: Any, in_types: Types, params: Params) -> list[Var]:
+    return [put(cts[0], to=params["back"], back=params["to"])]
+
+
+def _put_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
+    dim = dims[0] or 0
+    return [put(operands[0], **{name: batched(site, dim) for name, site in params.items()})], [dim]
+
+
+def _put_samples() -> list[Sample]:
+    types = [TensorType(shape, DTYPES[d]) for d in SAMPLE_DTYPES for shape in SAMPLE_SHAPES]
+    return [Sample((t,), {"to": 1, "back": 2}) for t in types]
+
+
+put = Op(
+    name="put",
+    type_rule=lambda in_types, params: (require_one("put", in_types),),
+    factor_rule=elementwise_rule,
+    evaluate=lambda x, to, back: x,
+    emit=_SAME["emit"],
+    samples=_put_samples,
+    linear=((0,),),
+    transpose=_put_back,
+    batch=_put_batch,
 )
 
 

@@ -1,0 +1,127 @@
+"""Derivatives and batches outside of jit of functions that put values on other devices: what JAX gives, and where it lies there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from sharding.spec import ShardingError
+
+pytestmark = pytest.mark.device
+
+D = mj.devices()
+LEFT = Mesh(np.array(D[:4]), ("x",), (AxisType.Auto,))
+RIGHT = Mesh(np.array(D[4:8]).reshape(2, 2), ("y", "z"), (AxisType.Auto, AxisType.Auto))
+ON_LEFT, ON_RIGHT = NamedSharding(LEFT, P("x")), NamedSharding(RIGHT, P("y"))
+WEIGHTS = [mj.device_put(np.full((3, 3), 0.1 * (i + 1), np.float32), D[i]) for i in range(4)]
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+
+
+def stages(weights: Any, x: Any, move: Any = mj.device_put) -> Any:
+    for i, w in enumerate(weights):
+        x = mnp.tanh(move(x, D[i]) @ w)
+    return mnp.sum(x**2)
+
+
+def whole(weights: Any, x: Any) -> Any:
+    return stages(weights, x, lambda v, _: v)
+
+
+def homes(tree: Any) -> list[set[int]]:
+    return [{d.id for d in v.devices()} for v in mj.tree.leaves(tree)]
+
+
+def same(a: Any, b: Any) -> None:
+    for x, y in zip(mj.tree.leaves(a), mj.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_stages_on_a_device_each() -> None:
+    host = [np.asarray(w) for w in WEIGHTS]
+    value, slopes = mj.value_and_grad(stages)(WEIGHTS, X)
+    same((value, slopes), mj.value_and_grad(whole)(host, X))
+    assert homes((value, slopes)) == [{3}, {0}, {1}, {2}, {3}]
+    assert homes(mj.grad(stages, 1)(WEIGHTS, mj.device_put(X, D[5]))) == [{5}]
+    value, back = mj.vjp(stages, WEIGHTS, X)
+    for seed in (1.0, 2.0):
+        same(back(mnp.float32(seed)), mj.vjp(whole, host, X)[1](mnp.float32(seed)))
+    value, tangent = mj.jvp(stages, (WEIGHTS, X), (WEIGHTS, X))
+    same((value, tangent), mj.jvp(whole, (host, X), (host, X)))
+    assert homes((value, tangent)) == [{3}, {3}]
+    value, linear = mj.linearize(stages, WEIGHTS, X)
+    same([linear(WEIGHTS, X), linear(WEIGHTS, X)], [tangent, tangent])
+
+
+def test_derivatives_of_derivatives_and_batches() -> None:
+    host = [np.asarray(w) for w in WEIGHTS]
+
+    def curved(f: Any, weights: Any) -> Any:
+        return mj.jvp(mj.grad(lambda w: f([w, *weights[1:]], X)), (weights[0],), (weights[0],))
+
+    same(curved(stages, WEIGHTS), curved(whole, host))
+    batch = np.stack([X, -X, 2 * X])
+    assert homes(mj.vmap(stages, (None, 0))(WEIGHTS, batch)) == [{3}]
+    slopes = mj.vmap(mj.grad(stages, (0, 1)), (None, 0))(WEIGHTS, batch)
+    same(slopes, mj.vmap(mj.grad(whole, (0, 1)), (None, 0))(host, batch))
+    assert homes(slopes[0]) == [{0}, {1}, {2}, {3}]
+
+
+def test_stages_on_a_mesh_each() -> None:
+    a, b = mj.device_put(np.arange(8, dtype=np.float32), ON_LEFT), mj.device_put(np.arange(8, dtype=np.float32), ON_RIGHT)
+
+    def f(a: Any, b: Any) -> Any:
+        h = lax.with_sharding_constraint(mnp.sin(a), ON_LEFT)
+        return (lax.with_sharding_constraint(mj.device_put(h * 2, ON_RIGHT) * b, ON_RIGHT)).sum()
+
+    slopes = mj.grad(f, (0, 1))(a, b)
+    assert [s.sharding for s in slopes] == [ON_LEFT, ON_RIGHT]
+    same(slopes, (2 * np.cos(a) * b, 2 * np.sin(a)))
+    jacobians = [jac(lambda a: mj.device_put(mnp.sin(a), ON_RIGHT))(a) for jac in (mj.jacrev, mj.jacfwd)]
+    same(jacobians, [np.diag(np.cos(a))] * 2)
+    assert homes(jacobians) == [{0, 1, 2, 3}, {4, 5, 6, 7}]
+    members = mj.vmap(lambda a: mj.device_put(mnp.sin(a), ON_RIGHT))(np.stack([a, a, a]))
+    assert members.sharding == NamedSharding(RIGHT, P(None, "y"))
+
+
+def test_after_code_for_single_devices() -> None:
+    double = mj.shard_map(lambda v: v * 2, mesh=LEFT, in_specs=P("x"), out_specs=P("x"))
+    slope = mj.grad(lambda w: (mj.device_put(double(w), D[5]) ** 2).sum())(mj.device_put(np.ones(4, np.float32), ON_LEFT))
+    assert slope.tolist() == [8] * 4 and homes(slope) == [{0, 1, 2, 3}]
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+def test_there_and_back(dtype: str, shape: tuple[int, ...]) -> None:
+    x = mj.device_put(np.ones(shape).astype(mnp.dtype(dtype)), D[2])
+    f = lambda w: (mj.device_put(mj.device_put(w, D[1]) * 3, D[2]) * w).real.sum()  # noqa: E731
+    slope = mj.grad(f)(x)
+    assert slope.dtype == x.dtype and homes(slope) == [{2}]
+    np.testing.assert_array_equal(np.asarray(slope).astype(np.complex64), np.full(shape, 6))
+
+
+def test_values_aux_trees_and_keys() -> None:
+    def f(p: Any) -> Any:
+        p = mj.device_put(p, D[1])
+        h = p["a"] * mj.random.normal(mj.device_put(mj.random.key(0), D[1]), (3,))
+        return (h.sum() if h.sum() > -100 else p["b"].sum()), {"h": mj.device_put(h, D[3]), "c": mnp.ones(2)}
+
+    slopes, aux = mj.grad(f, has_aux=True)({"a": mj.device_put(mnp.ones(3), D[0]), "b": mnp.ones(2)})
+    np.testing.assert_allclose(slopes["a"], mj.random.normal(mj.random.key(0), (3,)))
+    assert homes(slopes["a"]) == [{0}] and not slopes["b"].any() and homes(aux["h"]) == [{3}] and aux["c"].tolist() == [1, 1]
+
+
+def test_inside_of_jit_one_device_says_nothing() -> None:
+    slope = mj.jit(mj.grad(lambda w: (mj.device_put(w, D[1]) ** 2).sum()))(mj.device_put(np.ones(3, np.float32), D[0]))
+    assert slope.tolist() == [2] * 3 and homes(slope) == [{0}]
+
+
+def test_what_meets_on_different_devices_is_named() -> None:
+    v = mj.device_put(np.ones(3, np.float32), D[2])
+    with pytest.raises(ShardingError, match=r"(?s)is on device cpu:1.*is on device cpu:2.*fix: move one"):
+        mj.grad(lambda w: (mj.device_put(w, D[1]) * v).sum())(np.ones(3, np.float32))
