@@ -37,6 +37,21 @@ def again(exported: Exported, order: int = 0) -> Exported:
     return export.deserialize(exported.serialize(order))
 
 
+def test_functions_without_a_name_and_with_effects() -> None:
+    def loud(x: Any) -> Any:
+        mj.debug.print("{}", x)
+        mj.debug.print("{}", x, ordered=True)
+        return x
+
+    kinds = export.export(mj.jit(loud))(X)
+    assert [e.name for e in kinds.unordered_effects] == ["DEBUG"] and len(kinds.ordered_effects) == 1
+    unnamed = export.export(mj.jit(lambda x: x + 1))(X)
+    for each in (unnamed, again(unnamed), export.export(mj.jit(mj.grad(lambda x: x.sum())))(X)):
+        assert each.fun_name == "<lambda>"
+    with pytest.raises(ValueError, match=r"^<lambda> was exported for another shape of argument"):
+        unnamed.call(X[0])
+
+
 def test_what_is_known_of_it() -> None:
     for each in (exported(), again(exported())):
         assert (each.fun_name, each.platforms, each.nr_devices, each.module_kept_var_idx) == ("network", ("cpu",), 1, (0, 2, 3))
@@ -44,6 +59,7 @@ def test_what_is_known_of_it() -> None:
         assert [str(a) for a in each.out_avals] == ["int32[]", "float32[2,4]"]
         assert each.in_tree == mj.tree.structure(((X, PARAMS), {"count": 3}))
         assert each.out_tree == mj.tree.structure({"y": 0, "n": (0, None)})
+        assert (each.ordered_effects, each.unordered_effects, each.uses_global_constants) == ((), (), False)
         assert "func.func" in each.mlir_module() and each.mlir_module_serialized.startswith(b"module")
     assert exported().has_vjp() and not again(exported()).has_vjp() and again(exported(), 1).has_vjp()
 

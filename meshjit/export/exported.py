@@ -14,6 +14,7 @@ from meshjit.api.stages import Traced
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.api.wrapped import Wrapped
 from meshjit.autodiff import vjp
+from meshjit.core.effects import Effect, effect_of
 from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.custom_derivatives import custom_vjp
@@ -69,6 +70,25 @@ class Exported:
         """Positions of the leaves that the results depend on."""
         used = {v for eqn in self.code.program.eqns for v in eqn.inputs} | set(self.code.program.outputs)
         return tuple(i for i, v in enumerate(self.code.program.inputs[: len(self.in_avals)]) if v in used)
+
+    @property
+    def ordered_effects(self) -> tuple[Effect, ...]:
+        """Kinds of what the function does in the order of its equations, beside computing; it cannot be written then."""
+        return tuple(sorted((e for e in self._effects if e & Effect.ORDERED), key=lambda e: e.value))
+
+    @property
+    def unordered_effects(self) -> tuple[Effect, ...]:
+        """Kinds of what it does in any order."""
+        return tuple(sorted((e for e in self._effects if not e & Effect.ORDERED), key=lambda e: e.value))
+
+    @property
+    def _effects(self) -> set[Effect]:
+        return {effect_of(eqn) for eqn in self.code.program.eqns} - {Effect.NONE}
+
+    @property
+    def uses_global_constants(self) -> bool:
+        """False: who calls it passes arguments and nothing else."""
+        return False
 
     def in_shardings_jax(self, mesh: Any) -> tuple[NamedSharding | None, ...]:
         """Where the arguments' leaves are to be, on a mesh of `nr_devices` devices; None where nothing was said."""
@@ -203,7 +223,8 @@ def export(
 
     def export_for(*args: Any, **kwargs: Any) -> Exported:
         traced = fun_jit.trace(*args, **kwargs)
-        return Exported(traced.fun_name, checked, tuple(disabled_checks), code_of(traced), get_vjp=derivative)
+        name = "<lambda>" if getattr(fun_jit, "__name__", "") == "<lambda>" else traced.fun_name
+        return Exported(name, checked, tuple(disabled_checks), code_of(traced), get_vjp=derivative)
 
     return export_for
 
