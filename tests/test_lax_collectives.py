@@ -182,6 +182,31 @@ def test_what_members_share_is_pinned_over_the_axis_that_they_are_spread_over() 
     np.testing.assert_allclose(slope, sum(np.asarray(mj.grad(lambda w, v=v: member(v, w).sum())(w)) for v in x), rtol=1e-5)
 
 
+TOGETHER: dict[str, Callable[[Any], Any]] = {
+    "psum": lambda v: lax.psum(v, "i"),
+    "pmax": lambda v: lax.pmax(v, "i") + v,
+    "all_gather": lambda v: lax.all_gather(v, "i")[1] + v,
+    "ppermute": lambda v: lax.ppermute(v, "i", [(0, 2), (2, 1)]),
+    "pswapaxes": lambda v: lax.pswapaxes(v, "i", 0),
+    "all_to_all": lambda v: lax.all_to_all(v, "i", 0, 0, tiled=True),
+    "in a loop": lambda v: lax.scan(lambda c, _: (lax.pmean(c, "i") + v, None), v, None, length=2)[0],
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_members_of_code_for_single_devices_are_brought_together(name: str) -> None:
+    """Whether or not vmap is told to spread them: with one member on each device, these would be of that one alone."""
+    x, f = CUBE[:, :4, :2] / 9, TOGETHER[name]
+    mapped = mj.shard_map(f, mesh=on().mesh, in_specs=P(None, "y"), out_specs=P(None, "y"))
+    expected = members(f, x)
+    for spread in (None, "x"):
+        run = mj.vmap(mapped, axis_name="i", spmd_axis_name=spread)
+        np.testing.assert_allclose(run(x), expected, rtol=1e-6)
+        np.testing.assert_allclose(mj.jit(run)(x), expected, rtol=1e-6)
+        slopes = [mj.grad(lambda x, g=g: (g(x) ** 2).sum())(x) for g in (run, mj.vmap(f, axis_name="i"))]
+        np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-5, atol=1e-6)
+
+
 ERRORS: dict[str, tuple[type[Exception], Callable[[], Any], str]] = {
     "outside": (
         NameError,

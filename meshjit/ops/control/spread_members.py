@@ -8,6 +8,7 @@ from typing import Any
 from meshjit.core.op import Params
 from meshjit.core.program import Builder, Program
 from meshjit.core.region import programs_of
+from meshjit.ops.collective.members import gather_members, scatter_members
 from meshjit.ops.collective.varying import pvary
 from sharding.axes import name_of
 from sharding.mesh import AbstractMesh
@@ -17,13 +18,22 @@ from sharding.spec import PartitionSpec, entry_axes
 def free_axes(spread: Any, size: int, params: Params) -> tuple[str, ...]:
     """The axes of `spread`, an entry of a spec, where `size` members can be spread over them; else none.
 
-    They have to be axes of the mesh that divide the members, and neither specs nor collectives may name them."""
+    They have to be axes of the mesh that divide the members, and neither specs nor collectives may name them. Members that
+    the code brings together are not spread: every device needs all of them."""
     axes = tuple(map(name_of, entry_axes(spread)))
     mesh = AbstractMesh([n for _, n in params["mesh"]], [name for name, _ in params["mesh"]])
     if not axes or not {*axes} <= {*mesh.axis_names} or size % mesh.axes_size(axes):
         return ()
+    if _brings_members_together(params["body"]):
+        return ()
     taken = _named_by_collectives(params["body"]).union(*map(_named_by_spec, (*params["in_specs"], *params["out_specs"])))
     return () if taken & {*axes} else axes
+
+
+def _brings_members_together(body: Program) -> bool:
+    if any(eqn.op in (gather_members, scatter_members) for eqn in body.eqns):
+        return True
+    return any(_brings_members_together(p) for eqn in body.eqns for p in programs_of(eqn.params))
 
 
 def _named_by_spec(spec: PartitionSpec) -> frozenset[str]:
