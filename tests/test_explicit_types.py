@@ -11,7 +11,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit.api import out_sharding
 from meshjit.errors import ShardingTypeError
-from meshjit.sharding import AxisType, NamedSharding, auto_axes, explicit_axes, reshard
+from meshjit.sharding import AxisType, Mesh, NamedSharding, auto_axes, explicit_axes, reshard
 from sharding.spec import P
 
 pytestmark = pytest.mark.device
@@ -354,3 +354,15 @@ def test_a_jaxpr_with_other_equations_keeps_its_constraints() -> None:
             (result,) = mj.core.eval_jaxpr(again, closed.consts, x, w)
             assert result.sharding.spec == P("X", "Y") and [str(a) for a in again.out_avals] == ["float32[8@X,16@Y]"]
         np.testing.assert_allclose(result, np.cos(np.asarray(x) @ np.asarray(w)), rtol=1e-5)
+
+
+def test_outside_of_jit_operands_on_meshes_of_other_axes_are_refused() -> None:
+    """Else the result would be of the first one's axes; inside of jit two meshes are refused, too."""
+    x = placed((8,), "X")
+    other = mj.make_mesh((8,), ("Z",), axis_types=AxisType.Explicit)
+    for y in (placed((8,), "Z", mesh=other), placed((8,), mesh=other), placed((8,), "Z", mesh=Mesh(other.devices, ("Z",)))):
+        for pair in ((x, y), (y, x)):
+            with pytest.raises(ValueError, match=r"(?s)^add at test_explicit_types.*two meshes.*one operand.*another.*fix: put one"):
+                mnp.add(*pair)
+        assert (x + mj.device_put(y, x.sharding)).sharding == x.sharding
+    assert (x + np.ones(8, np.float32)).sharding == x.sharding

@@ -24,7 +24,7 @@ from meshjit.runtime.composed import is_inside
 from meshjit.runtime.executable import Executable, build
 from meshjit.runtime.placing import default_sharding, device_row, move, place
 from meshjit.runtime.sections import has_puts, put_one, run_in_sections
-from meshjit.runtime.shardings import default_mesh, fits, merged, mesh_of, spec_on, spelling_of
+from meshjit.runtime.shardings import ONE_DEVICE_AXES, default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.meshes import require_axes
 from meshjit.trace.source import line_of, user_source
@@ -261,6 +261,8 @@ def common_mesh(values: Sequence[Value], what: str) -> Mesh:
             first = value
         elif (both := merged(mesh_of(first.sharding), mesh_of(value.sharding))) is None:
             raise ShardingError(different_devices(what, "one operand", first, "another", value, user_source()))
+        elif _has_other_axes(mesh_of(first.sharding), mesh_of(value.sharding)):
+            raise ShardingError(_different_axes(what, first, value))
         elif both != mesh_of(first.sharding):
             first = value
     named = named_mesh()
@@ -269,6 +271,20 @@ def common_mesh(values: Sequence[Value], what: str) -> Mesh:
         if mesh is None or (mesh.axis_names, mesh.flat_devices) == (named.axis_names, named.flat_devices):
             return named
     return default_mesh() if first is None else mesh_of(first.sharding)
+
+
+def _has_other_axes(a: Mesh, b: Mesh) -> bool:
+    """Whether types of values on two meshes name axes that the other has not, so that a result's would be of one or the other."""
+    named = ONE_DEVICE_AXES not in (a.axis_names, b.axis_names)
+    return named and bool(a.explicit_axes or b.explicit_axes) and a.shape_tuple != b.shape_tuple
+
+
+def _different_axes(what: str, a: Array, b: Array) -> str:
+    return (
+        f"{what} at {line_of(user_source())}: operands are on two meshes, and the result's type can name the axes of one alone\n"
+        f"  one operand {a.type} is on {_where(a)}\n  another {b.type} is on {_where(b)}\n"
+        "  fix: put one on the other's mesh first: meshjit.device_put(x, NamedSharding(mesh, spec))"
+    )
 
 
 def _mesh_of_part(part: Program, values: Sequence[Value], named: Any) -> Any:
