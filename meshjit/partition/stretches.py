@@ -133,6 +133,19 @@ def may_be_cut(region: Region) -> bool:
     return any(moves is not None and moves[1:] != (0, 1) and classes.find(node) in roots for node, moves in at)
 
 
+def cut_together(region: Region) -> dict[ValueDim, int]:
+    """Of the inputs and outputs of a loop's body, the dims that can be cut along with what is carried; the same number for those
+    that are cut alike."""
+    body, classes = region.program, _classes_of(region)
+    whole, numbers = {classes.find(node) for node in [*classes.whole]}, dict[ValueDim, int]()
+    for i, _ in region.carried:
+        for d in range(body.inputs[i].rank):
+            if (root := classes.find((body.inputs[i], d))) not in whole:
+                numbers.setdefault(root, len(numbers))
+    nodes = [(v, d) for v in (*body.inputs, *body.outputs) for d in range(v.rank)]
+    return {node: numbers[root] for node in nodes if (root := classes.find(node)) in numbers}
+
+
 def _classes_of(region: Region) -> _Classes:
     """The dims of a loop's body that are cut together."""
     body, classes = region.program, _Classes()

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from meshjit.core.program import Eqn
 from meshjit.plan.automatic.candidate import BLOCKS, Candidate, candidate_of, most_rent, refined
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
@@ -99,8 +101,8 @@ class InBlocks:
     def _elimination(self) -> Elimination:
         """Of what is left to choose from, with what is known of loops."""
         problem = self.left.without_rent()
-        for scope, table in self.loops.tables(self.left.alive):
-            problem.add(scope, table)
+        problem = problem.where({v: int(np.argmin(problem.tables[v,])) for v in self.loops.inside})
+        self.loops.add_to(problem, self.left.alive)
         try:
             return Elimination(problem, last=self.loops.outside, largest=QUICK)
         except TooWide:

@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import run_regions, weighted_regions
 from meshjit.partition.blocking import blocked_loop
-from meshjit.partition.stretches import Refused, may_be_cut
+from meshjit.partition.stretches import Refused, cut_together, may_be_cut
+from meshjit.plan.automatic.decisions import Decision
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.left import Left
 from meshjit.plan.automatic.made import REFINED
@@ -33,8 +34,12 @@ from meshjit.plan.block_sizes import BlockSizes
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
+from sharding.axes import AxisRef
 
-LARGEST: Final = 1 << 20  # entries of a table over what is around a loop
+FEW: Final = 64  # entries of a table over what is around a loop, beyond which only ways count in which it can be in blocks
+LARGEST: Final = 1 << 14  # the same, beside other loops
+WAYS: Final = 1 << 12  # to place what is around a loop
+Axes: TypeAlias = tuple[AxisRef, ...]
 
 
 def stencils(program: Program) -> list[Eqn]:
@@ -72,15 +77,17 @@ class Around:
 
 
 class Loops:
-    """Of a draft. `free`: a Model in which they take nothing but work. `upper`: the seconds of a plan that is there. `outside`:
-    the decisions that are not in their bodies. One loop alone is compared only in blocks."""
+    """Of a draft. `free`: a Model in which they take nothing but work. `upper`: the seconds of a plan that is there. `inside`:
+    the decisions in their bodies, each of which only costs something by itself; `outside`: the others. One loop alone is compared
+    only in blocks."""
 
     def __init__(self, draft: Draft, ties: Mapping[int, int], free: Model, upper: float) -> None:
         self.draft, self.ties, self.free, self.upper = draft, ties, free, upper
         self.loops = [*free.sides]
-        inside = {d.number for sides in free.sides.values() for d in sides.decisions}
-        self.outside = [d.number for d in free.decisions if d.number not in inside]
+        self.inside = {d.number for sides in free.sides.values() for d in sides.decisions}
+        self.outside = [d.number for d in free.decisions if d.number not in self.inside]
         self.arounds: dict[tuple[object, ...], Around] = {}
+        self.possible: dict[Eqn, list[Around]] = {}
 
     @property
     def count(self) -> int:
@@ -108,19 +115,60 @@ class Loops:
             return False
         return True
 
-    def tables(self, alive: Sequence[Any]) -> Iterator[tuple[Scope, Table]]:
-        """By the decisions around a loop, of which these choices are left, the seconds that it takes more, as far as is known."""
+    def add_to(self, problem: Problem, alive: Sequence[Any]) -> None:
+        """The seconds that loops take more, as far as is known, by the decisions around them, of which these choices are left."""
         for loop in self.loops:
-            sides = self.free.sides[loop]
-            scope = tuple(sorted({d.number for d in (*sides.inputs, *sides.outputs)}))
+            scope = self.scope(loop)
             left = [alive[v] for v in scope]
-            if math.prod(map(len, left)) > LARGEST:
-                raise TooWide(f"a table of {math.prod(map(len, left)):,} entries")
-            table = np.zeros([len(each) for each in left])
-            for around in [around for around in self.arounds.values() if around.loop is loop]:
-                at = [np.searchsorted(each, around.choices[v]) for v, each in zip(scope, left, strict=True)]
-                table[tuple(at)] = around.more
-            yield scope, table
+            if math.prod(map(len, left)) <= (FEW if len(self.loops) == 1 else LARGEST):
+                problem.add(scope, self._table(loop, scope, left))
+            else:
+                self._add_ways(problem, loop, alive)
+
+    def scope(self, loop: Eqn) -> Scope:
+        """The decisions around a loop."""
+        sides = self.free.sides[loop]
+        return tuple(sorted({d.number for d in (*sides.inputs, *sides.outputs)}))
+
+    def _table(self, loop: Eqn, scope: Scope, left: Sequence[Any]) -> Table:
+        table = np.zeros([len(each) for each in left])
+        for around in [around for around in self.arounds.values() if around.loop is loop]:
+            at = [np.searchsorted(each, around.choices[v]) for v, each in zip(scope, left, strict=True)]
+            table[tuple(at)] = around.more
+        return table
+
+    def _add_ways(self, problem: Problem, loop: Eqn, alive: Sequence[Any]) -> None:
+        """A variable for the ways to place what is around a loop in which it can be done in blocks; with one more choice for all
+        others, where there are several loops."""
+        ways = [w for w in self.ways(loop) if all(w.choices[v] in alive[v] for v in w.choices)]
+        others = [0.0] if len(self.loops) > 1 else []
+        number = problem.variable([*[way.more for way in ways], *others])
+        for v in self.scope(loop):
+            fits = [[*[way.choices[v] == choice for way in ways], *[True] * len(others)] for choice in alive[v]]
+            problem.add((v, number), np.where(np.array(fits, bool), 0.0, math.inf))
+
+    def ways(self, loop: Eqn) -> list[Around]:
+        """All ways to place what is around a loop in which it can be done in blocks. TooWide where these are too many."""
+        if loop not in self.possible:
+            ways = [self.around(loop, choices) for choices in self._aligned(loop)]
+            self.possible[loop] = [way for way in ways if way.is_possible]
+        return self.possible[loop]
+
+    def _aligned(self, loop: Eqn) -> list[dict[int, int]]:
+        """Choices of the decisions around a loop with which dims that are cut together lie over the same axes. What it only reads
+        may be whole."""
+        (region,), sides = run_regions(loop), self.free.sides[loop]
+        body, groups, carried = region.program, cut_together(region), {i for i, _ in region.carried}
+        inputs, outputs = (zip(*side, strict=True) for side in ((body.inputs, sides.inputs), (body.outputs, sides.outputs)))
+        exact = [pair for i, pair in enumerate(inputs) if i in carried] + [*outputs]
+        read = [pair for i, pair in enumerate(zip(body.inputs, sides.inputs, strict=True)) if i not in carried]
+        ways: list[tuple[dict[int, int], dict[int, Axes]]] = [({}, {})]
+        for (var, decision), may_be_whole in [*((pair, False) for pair in exact), *((pair, True) for pair in read)]:
+            mine = [groups.get((var, d)) for d in range(var.rank)]
+            ways = [further for way in ways for further in _further(way, decision, mine, may_be_whole)]
+            if len(ways) > WAYS:
+                raise TooWide(f"more than {WAYS:,} ways to place what is around a loop")
+        return [*{tuple(choices.values()): choices for choices, _ in ways}.values()]
 
     # --- without blocks -----------------------------------------------------------------------------------------------
 
@@ -186,6 +234,23 @@ class Loops:
     def _costs(self) -> Mapping[int, Any]:
         """Of decisions."""
         return {kind.decision: kind.effects.costs for kind in self.free.kinds.values()}
+
+
+def _further(
+    way: tuple[dict[int, int], dict[int, Axes]], decision: Decision, groups: Sequence[int | None], may_be_whole: bool
+) -> Iterator[tuple[dict[int, int], dict[int, Axes]]]:
+    """A way with one more value, whose dims are of these groups: its choices, and the axes of each group so far."""
+    chosen, axes = way
+    for choice, placement in enumerate(decision.placements):
+        if chosen.get(decision.number, choice) != choice or placement.partial:
+            continue
+        cut, fits = dict(axes), True
+        for have, group in zip(placement.dims, groups, strict=True):
+            if have == () and (group is None or may_be_whole):
+                continue
+            fits = fits and group is not None and cut.setdefault(group, have) == have
+        if fits:
+            yield {**chosen, decision.number: choice}, cut
 
 
 def _planned(plan: Plan, loop: Eqn) -> EquationPlan | None:

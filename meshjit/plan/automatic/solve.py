@@ -220,12 +220,17 @@ class Search(Made):
         self._compare_blocks()
         if not self.is_hopeless and best.seconds <= FAR * self.rival:
             is_open = not self.later and best.seconds > OPEN * self.bound
-            spread = self.from_spread_inputs(best, is_open, self.chosen.is_in_blocks, self.in_blocks is not None)
+            spread = self.from_spread_inputs(best, is_open, self.chosen.is_in_blocks, self._compares_blocks)
             if spread is not None and spread.is_better_than(self.chosen, self.memory):
                 self.chosen = spread
         if self.chosen.computes_again:  # it may be faster than all others that fit: compare it with plans without a limit
             self.bound, self.is_complete = min(self.bound, max(self.unlimited, self.proved)), False
         return self.chosen
+
+    @property
+    def _compares_blocks(self) -> bool:
+        """Whether all plans in blocks were compared."""
+        return self.in_blocks is not None and self.in_blocks.is_complete
 
     def _compare_blocks(self) -> None:
         """With the plans of a short Program that do loops in blocks of iterations."""
