@@ -125,3 +125,51 @@ def test_what_meets_on_different_devices_is_named() -> None:
     v = mj.device_put(np.ones(3, np.float32), D[2])
     with pytest.raises(ShardingError, match=r"(?s)is on device cpu:1.*is on device cpu:2.*fix: move one"):
         mj.grad(lambda w: (mj.device_put(w, D[1]) * v).sum())(np.ones(3, np.float32))
+
+
+OTHER = Mesh(np.array(D[4:8]), ("x",), (AxisType.Auto,))
+ON_OTHER = NamedSharding(OTHER, P("x"))
+
+
+def of_jit(f: Any, place: NamedSharding) -> Any:
+    return mj.jit(f, in_shardings=(place.with_spec(P()), place), out_shardings=place)
+
+
+def constrained(f: Any, place: NamedSharding) -> Any:
+    return mj.jit(lambda p, x: lax.with_sharding_constraint(f(p, lax.with_sharding_constraint(x, place)), place))
+
+
+def on_single_devices(f: Any, place: NamedSharding) -> Any:
+    return mj.shard_map(f, mesh=place.mesh, in_specs=(P(), P("x")), out_specs=P("x"))
+
+
+@pytest.mark.parametrize("stage", [of_jit, constrained, on_single_devices, lambda f, p: mj.checkpoint(constrained(f, p))])
+def test_stages_that_name_their_meshes(stage: Any) -> None:
+    """Also a cotangent that meets nothing but a constraint, and equal axes of other devices."""
+    first, second = (lambda p, x: mnp.sin(p * x)), (lambda p, x: p * x * 2)
+
+    def f(p: Any, q: Any, x: Any) -> Any:
+        parts = (stage(second, ON_OTHER)(q, mj.device_put(stage(first, ON_LEFT)(p, i * x), ON_OTHER)) for i in (1, 2))
+        return sum(part.sum() for part in parts)
+
+    p, q = (mj.device_put(np.float32(v), place.with_spec(P())) for v, place in ((3, ON_LEFT), (5, ON_OTHER)))
+    x = mj.device_put(np.arange(8, dtype=np.float32) / 8, ON_LEFT)
+    value, slopes = mj.value_and_grad(f, (0, 1, 2))(p, q, x)
+    assert homes((value, slopes)) == [{4, 5, 6, 7}, {0, 1, 2, 3}, {4, 5, 6, 7}, {0, 1, 2, 3}]
+
+    def plain(p: Any, q: Any, x: Any) -> Any:
+        return sum((q * mnp.sin(p * i * x) * 2).sum() for i in (1, 2))
+
+    same((value, slopes), mj.value_and_grad(plain, (0, 1, 2))(*map(np.asarray, (p, q, x))))
+    updated = [p - 0.1 * slopes[0], q - 0.1 * slopes[1]]
+    assert homes(updated) == [{0, 1, 2, 3}, {4, 5, 6, 7}]
+    _, back = mj.vjp(lambda p, x: stage(second, ON_OTHER)(5.0, mj.device_put(stage(first, ON_LEFT)(p, x), ON_OTHER)), p, x)
+    assert homes(back(mnp.ones(8))) == [{0, 1, 2, 3}, {0, 1, 2, 3}]
+
+
+def test_a_stage_without_a_move_before_it_is_refused() -> None:
+    x = mj.device_put(np.ones(8, np.float32), ON_LEFT)
+    f = lambda x: constrained(lambda p, x: p * x, ON_OTHER)(2.0, constrained(lambda p, x: p * x, ON_LEFT)(2.0, x)).sum()  # noqa: E731
+    for transform in (mj.grad, lambda f: mj.jit(mj.grad(f))):
+        with pytest.raises(ShardingError, match=r"Mesh\('x': 4\)"):
+            transform(f)(x)

@@ -20,6 +20,7 @@ from meshjit.numpy.promote import normal_axis
 from meshjit.trace import Argument, Traced, argument_of, line_of, user_source
 from meshjit.trace.float0 import float0_zeros, is_float0, with_float0_shapes, without_float0
 from meshjit.trace.members import member_axis
+from meshjit.trace.meshes import Meshes
 from meshjit.trace.names import function_name, wraps
 from meshjit.trace.refs import borrowed, check_distinct, content_of, is_slot, lend, refs_in, store_outputs, type_of_ref
 from meshjit.transform.batch import batch
@@ -105,7 +106,7 @@ def vmap(
         names_by_id = dict(zip(map(id, leaves), names, strict=True))
         unknown, flat = [None] * len(members), tree.structure(((0,) * len(members), {}))
         traced = trace_flat(of_members, members, unknown, flat, function_name(fun), names_by_id)
-        if spmd_axis_name is not None and traced.mesh is not None:
+        if spmd_axis_name is not None and traced.mesh is not None and not isinstance(traced.mesh, Meshes):
             _check_axes(spmd_axis_name, traced.mesh)
         _check_own_refs(traced)
         places = [*dims, *[None] * len(traced.captured)]

@@ -23,10 +23,10 @@ from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.composed import is_inside
 from meshjit.runtime.executable import Executable, build
 from meshjit.runtime.placing import default_sharding, device_row, move, place
-from meshjit.runtime.sections import has_puts, put_one, run_in_sections
+from meshjit.runtime.sections import has_puts, put_one, run_in_sections, without_constraints
 from meshjit.runtime.shardings import ONE_DEVICE_AXES, default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.trace.explicit import unclear_placement
-from meshjit.trace.meshes import require_axes
+from meshjit.trace.meshes import Meshes, require_axes
 from meshjit.trace.source import line_of, user_source
 from meshjit.transform.checkify import checkify, first_error, has_checks, values_of
 from meshjit.transform.checks import JaxRuntimeError
@@ -89,6 +89,8 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
 
     The key is its text but for its constants. Those that turn out to differ from call to call (a learning rate, elements of
     a batch) become operands: a Program is compiled twice, not once for each of their values."""
+    if isinstance(named, Meshes) and not has_puts(program):
+        program, named = _on_one_mesh(program, operands, named)
     if has_puts(program):
         run = lambda part, xs, flags: run_program(part, xs, flags, _mesh_of_part(part, xs, named))  # noqa: E731
         return run_in_sections(program, operands, weak, run)
@@ -290,9 +292,22 @@ def _different_axes(what: str, a: Array, b: Array) -> str:
 def _mesh_of_part(part: Program, values: Sequence[Value], named: Any) -> Any:
     """Of a Program whose constraints are on `named`: None for a part that has none of them, or runs on other devices."""
     committed = [mesh_of(x.sharding) for x in values if isinstance(x, Array) and x.committed]
+    if isinstance(named, Meshes):
+        return named
     if named is None or any(merged(named, mesh) is None for mesh in committed):
         return None
     return named if committed or any(eqn.op.seed or eqn.op.regions for eqn in part.eqns) else None
+
+
+def _on_one_mesh(program: Program, values: Sequence[Value], meshes: Meshes) -> tuple[Program, Any]:
+    """A part of a Program on several meshes, and the one that it is on: where its operands are. Where nobody put these anywhere,
+    that of its code for single devices; constraints say nothing there, since they do not say of which mesh they are."""
+    first = next((mesh_of(x.sharding) for x in values if isinstance(x, Array) and x.committed), None)
+    if first is not None:
+        return program, meshes.of(first)
+    axes = [dict(eqn.params["mesh"]) for eqn in program.eqns if eqn.op.pinned is not None and eqn.op.regions is not None]
+    mesh = next((m for m in meshes if axes and axes[0].items() <= m.shape.items()), None)
+    return without_constraints(program), mesh
 
 
 def _named_mesh(named: Any, values: Sequence[Value], what: str) -> Any:

@@ -2,6 +2,7 @@
 
 In rounds: all equations whose operands are there run, as one Program for each row of devices, and then what is to be put
 elsewhere is. What depends on arrays that nobody committed runs where those do that it meets, and by itself where it meets none.
+Constraints are on the mesh of the row.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import with_regions_changed
 from meshjit.core.site import Site
-from meshjit.ops.base.annotations import put
+from meshjit.ops.base.annotations import copy, put
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import default_sharding, device_put, device_row
 
@@ -47,35 +50,40 @@ def _is_known(site: int) -> bool:
 
 
 class _Sections:
-    """`values`: of Vars so far. `pending`: equations that did not run, in order. Constants are equations of every part that
-    reads them."""
+    """`values`: of Vars so far. `pending`: equations that did not run, in order. What no committed array is in floats: it is
+    computed in every part that reads it, as constants are."""
 
     def __init__(self, program: Program, values: dict[Var, Any], run: Run) -> None:
         self.program, self.values, self.run = program, values, run
-        self.constants = {eqn.outputs[0]: eqn for eqn in program.eqns if not eqn.inputs and len(eqn.outputs) == 1}
-        self.pending = [eqn for eqn in program.eqns if eqn.inputs or len(eqn.outputs) != 1]
+        self.pending = list(program.eqns)
+        self.places = {id(eqn): place for place, eqn in enumerate(program.eqns)}
+        self.floating: dict[Var, Eqn] = {}
 
     def compute(self) -> None:
         """Everything that waits for no put."""
         rows: dict[Var, Row] = {}
         parts: dict[Row, list[Eqn]] = {}
+        waiting: list[Eqn] = []
         for eqn in self.pending:
-            if eqn.op is not put and self._is_ready(eqn, rows):
-                row = next((r for r in (self._row(v, rows) for v in eqn.inputs) if r is not None), None)
+            if eqn.op is put or not self._is_ready(eqn, rows):
+                waiting.append(eqn)
+                continue
+            row = next((r for r in (self._row(v, rows) for v in eqn.inputs) if r is not None), None)
+            if row is None and is_pure(eqn) and not any(v in rows for v in eqn.inputs):
+                self.floating.update(dict.fromkeys(eqn.outputs, eqn))
+            else:
                 parts.setdefault(row, []).append(eqn)
                 rows.update(dict.fromkeys(eqn.outputs, row))
-        done = {id(eqn) for eqns in parts.values() for eqn in eqns}
-        self.pending = [eqn for eqn in self.pending if id(eqn) not in done]
+        self.pending = waiting
         for row in sorted(parts, key=lambda row: row is not None):  # what is nobody's first: others read it
-            self._run_part(parts[row], {v for other, eqns in parts.items() if other != row for eqn in eqns for v in eqn.inputs})
+            self._run_part(parts[row], [eqn for other, eqns in parts.items() if other != row for eqn in eqns])
 
     def _is_ready(self, eqn: Eqn, rows: dict[Var, Row]) -> bool:
         """Whether its operands are there, or are made by a part that runs before its own or is its own."""
-        made = [v for v in eqn.inputs if v in rows]
-        if not all(v in rows or v in self.values or v in self.constants for v in eqn.inputs):
+        if not all(v in rows or v in self.values or v in self.floating for v in eqn.inputs):
             return False
         known = {row for v in eqn.inputs if (row := self._row(v, rows)) is not None}
-        return len(known) <= 1 or not made
+        return len(known) <= 1 or not any(v in rows for v in eqn.inputs)
 
     def _row(self, var: Var, rows: dict[Var, Row]) -> Row:
         if var in rows:
@@ -83,41 +91,60 @@ class _Sections:
         value = self.values.get(var)
         return device_row(value.sharding) if isinstance(value, Array) and value.committed else None
 
-    def _run_part(self, eqns: list[Eqn], read_beside: set[Var]) -> None:
-        made = {v for eqn in eqns for v in eqn.outputs}
-        read = {v for eqn in self.pending for v in eqn.inputs} | read_beside | {*self.program.outputs}
-        outputs = tuple(v for eqn in eqns for v in eqn.outputs if v in read)
-        self._run(eqns, outputs, {}, made)
+    def _run_part(self, eqns: list[Eqn], beside: list[Eqn]) -> None:
+        read = {v for eqn in (*self.pending, *self.floating.values(), *beside) for v in eqn.inputs} | {*self.program.outputs}
+        self._run(eqns, [v for eqn in eqns for v in eqn.outputs if v in read])
 
-    def _run(self, eqns: list[Eqn], outputs: tuple[Var, ...], weak: dict[Var, bool], made: set[Var]) -> None:
-        inputs = dict.fromkeys(v for eqn in eqns for v in eqn.inputs if v not in made)
-        own = [self.constants[v] for v in inputs if v in self.constants]
-        given = tuple(v for v in inputs if v not in self.constants)
-        part = Program(self.program.name, given, (*own, *eqns), outputs)
-        results = self.run(part, [self.values[v] for v in given], [weak.get(v, False) for v in outputs])
+    def _run(self, eqns: Sequence[Eqn], outputs: Sequence[Var]) -> None:
+        whole = self._with_floating(eqns, outputs)
+        made = {v for eqn in whole for v in eqn.outputs}
+        given = tuple(dict.fromkeys(v for eqn in whole for v in eqn.inputs if v not in made))
+        part = Program(self.program.name, given, tuple(whole), tuple(outputs))
+        results = self.run(part, [self.values[v] for v in given], [False] * len(outputs))
         self.values.update(zip(outputs, results, strict=True))
+
+    def _with_floating(self, eqns: Sequence[Eqn], outputs: Sequence[Var]) -> list[Eqn]:
+        """These equations and all floating ones that they or these results need, in order."""
+        found = {id(eqn): eqn for eqn in eqns}
+        own = {v for eqn in eqns for v in eqn.outputs}
+        waiting = [*outputs, *(v for eqn in eqns for v in eqn.inputs)]
+        while waiting:
+            v = waiting.pop()
+            eqn = None if v in self.values or v in own else self.floating.get(v)
+            if eqn is not None and id(eqn) not in found:
+                found[id(eqn)] = eqn
+                waiting.extend(eqn.inputs)
+        return sorted(found.values(), key=lambda eqn: self.places[id(eqn)])
 
     def put_all(self) -> None:
         """What is there to be put. A cotangent waits until the value that it belongs to was put, which says where it was."""
         puts = [eqn for eqn in self.pending if eqn.op is put]
-        there = [eqn for eqn in puts if eqn.inputs[0] in self.values or eqn.inputs[0] in self.constants]
+        there = [eqn for eqn in puts if eqn.inputs[0] in self.values or eqn.inputs[0] in self.floating]
         backs = {eqn.params["back"] for eqn in puts}
-        ready = [eqn for eqn in there if _is_known(eqn.params["to"]) or eqn.params["to"] not in backs]
-        for eqn in ready or there:
-            self._make_constants(eqn.inputs)
+        ready = [eqn for eqn in there if _is_known(eqn.params["to"]) or eqn.params["to"] not in backs] or there
+        self._settle([eqn.inputs[0] for eqn in ready])
+        for eqn in ready:
             self.values[eqn.outputs[0]] = put_one(self.values[eqn.inputs[0]], **eqn.params)
-        done = {id(eqn) for eqn in ready or there}
+        done = {id(eqn) for eqn in ready}
         self.pending = [eqn for eqn in self.pending if id(eqn) not in done]
 
-    def _make_constants(self, wanted: Sequence[Var]) -> None:
-        missing = dict.fromkeys(v for v in wanted if v not in self.values)
+    def _settle(self, wanted: Sequence[Var]) -> None:
+        """Compute what floats."""
+        missing = list(dict.fromkeys(v for v in wanted if v not in self.values))
         if missing:
-            self._run([self.constants[v] for v in missing], tuple(missing), {}, set(missing))
+            self._run([], missing)
 
     def finish(self, weak: dict[Var, bool]) -> None:
-        """Results that are constants; and the flags of all."""
-        self._make_constants(self.program.outputs)
+        """Results that float; and the flags of all."""
+        self._settle(self.program.outputs)
         for v, flag in weak.items():
             value = self.values[v]
             if getattr(value, "weak_type", False) != flag or not isinstance(value, Array):
                 self.values[v] = self.run(Program(self.program.name, (v,), (), (v,)), [value], [flag])[0]
+
+
+def without_constraints(program: Program) -> Program:
+    """The Program, in which values are where they are computed."""
+    eqns = [Eqn(copy, e.inputs, e.outputs, {}, e.source) if e.op.seed is not None else e for e in program.eqns]
+    eqns = [e if e.op.pinned is not None else with_regions_changed(e, without_constraints) for e in eqns]
+    return Program(program.name, program.inputs, tuple(eqns), program.outputs)

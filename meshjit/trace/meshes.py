@@ -10,11 +10,39 @@ from typing import Any
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import run_programs, run_regions, with_regions_changed
 from meshjit.core.rename_axes import can_rename
+from meshjit.core.site import Site
 from meshjit.trace.source import line_of
+from meshjit.trace.tracer import Tracer
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh
+from sharding.named import NamedSharding
 from sharding.placement import Placement
 from sharding.spec import PartitionSpec, ShardingError, padded, placement_of
 from sharding.translate import translate
+
+
+class Meshes(tuple[Mesh, ...]):
+    """Those of a function outside of jit whose values move from one to another: each of other devices."""
+
+    def of(self, mesh: Any) -> Any:
+        """The one of the same devices in the same order; None where there is none."""
+        return next((own for own in self if isinstance(mesh, Mesh) and own.flat_devices == mesh.flat_devices), None)
+
+
+def is_on(value: Any, mesh: Mesh) -> bool:
+    """Whether somebody put an array on the devices of a mesh; of a traced value, whether its function moves values there."""
+    if isinstance(value, Tracer):
+        return mesh in getattr(value.tracing, "others", ()) or mesh == getattr(value.tracing, "mesh", None)
+    return getattr(value, "committed", False) and _is_of_devices(value.sharding, mesh)
+
+
+def moves_to(eqn: Eqn, mesh: Mesh) -> bool:
+    """Whether an equation puts a value on the devices of a mesh, or back there."""
+    sites = [site for site in eqn.params.values() if isinstance(site, Site)]
+    return any(_is_of_devices(site.known(), mesh) for site in sites)
+
+
+def _is_of_devices(sharding: Any, mesh: Mesh) -> bool:
+    return isinstance(sharding, NamedSharding) and Meshes((mesh,)).of(sharding.mesh) is not None
 
 
 def spec_in_words_of(target: Any, mesh: Any, spec: PartitionSpec, rank: int) -> PartitionSpec | None:

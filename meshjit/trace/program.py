@@ -174,9 +174,9 @@ def trace_to_program(
         raise explained(error, name) from None
     captured = tuple(value for value, _ in trace.captured.values())
     program = trace.build(outputs)
-    outer, mesh = active_trace(), trace.mesh
+    outer, mesh = active_trace(), trace.meshes
     if outer is not None and mesh is not None:
-        program, mesh = outer.translated(program, mesh), outer.mesh
+        program, mesh = outer.translated(program, mesh), outer.own_mesh(mesh)
     known = trace.values or trace.common
     by_value = known is not None and known.asked
     varying = () if trace.varying is None else tuple(map(varying_of, outputs))

@@ -53,7 +53,7 @@ from meshjit.trace.explicit import (
 )
 from meshjit.trace.members import is_checked
 from meshjit.trace.memories import behind_memory, memory_in_type, note_inlined, note_memories
-from meshjit.trace.meshes import in_words_of, is_without_devices, why_apart
+from meshjit.trace.meshes import Meshes, in_words_of, is_on, is_without_devices, moves_to, why_apart
 from meshjit.trace.outlived import is_usable, kept_array, lifted
 from meshjit.trace.refs import Held, content_in
 from meshjit.trace.source import line_of, user_source
@@ -61,7 +61,7 @@ from meshjit.trace.thread import active, innermost, pop, push, traces
 from meshjit.trace.tracer import Tracer, origin
 from meshjit.trace.values import Values
 from sharding.memory import DEVICE
-from sharding.mesh import named_mesh
+from sharding.mesh import Mesh, named_mesh
 from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec, ShardingError
 
@@ -74,7 +74,7 @@ class Trace:
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
         "stand_ins", "memories", "moved", "specs", "varying", "everywhere", "varied", "copies", "typed", "refs", "lent",
-        "alike", "transparent", "common",
+        "alike", "transparent", "common", "others",
     )  # fmt: skip
 
     @property
@@ -91,6 +91,7 @@ class Trace:
         self.large: dict[int, tuple[Any, Value]] = {}  # NumPy arrays, likewise, and what they became
         self.mesh: Any = None
         self.mesh_source: Source | None = None
+        self.others: list[Any] = []  # outside of jit: further meshes, of other devices
         self.ended = False
         self.splats: dict[Any, Mapping[str, Any]] = {}  # params of constants
         self.alike: dict[Any, Eqn] = {}  # the first of equal constants of one value
@@ -354,6 +355,9 @@ class Trace:
         mesh = named_mesh() if is_without_devices(mesh, named_mesh()) else mesh
         if mesh is None or mesh == self.mesh or is_without_devices(mesh, self.mesh):
             return
+        if self._is_of_another_part(mesh, program):
+            self.others += [mesh] if mesh not in self.others else []
+            return
         source = user_source()
         if self.mesh is not None and not is_without_devices(self.mesh, mesh):
             raise ShardingError(
@@ -363,9 +367,37 @@ class Trace:
             )
         self.mesh, self.mesh_source = mesh, source
 
+    @property
+    def meshes(self) -> Any:
+        """Its mesh; several, where values move between them."""
+        return Meshes((self.mesh, *self.others)) if self.others else self.mesh
+
+    def own_mesh(self, mesh: Any) -> Any:
+        """In whose words `translated` says what is on this mesh, or on several."""
+        return self.meshes if isinstance(mesh, Meshes) or not self.others else self.meshes.of(mesh) or self.mesh
+
+    def _is_of_another_part(self, mesh: Any, program: Program | None) -> bool:
+        """Whether what is on this mesh runs as a part of its own, as in JAX outside of jit: its devices are others, and values
+        are there."""
+        if self.values is None or self.specs is not None or not (isinstance(mesh, Mesh) and isinstance(self.mesh, Mesh)):
+            return False
+        known = Meshes((self.mesh, *self.others)).of(mesh)
+        if mesh.explicit_axes or not (known is None or known == mesh):
+            return False
+        outer = [*self.values.outer_values(), *(value for value, _ in self.captured.values())]
+        eqns = [*self.builder.eqns, *(() if program is None else program.eqns)]
+        return known is not None or any(is_on(x, mesh) for x in outer) or any(moves_to(eqn, mesh) for eqn in eqns)
+
     def translated(self, program: Program, mesh: Any) -> Program:
         """A Program whose constraints name axes of `mesh`, with the axes of this function's mesh, which it is from now on if
         there was none. ShardingError where the two do not go together."""
+        if isinstance(mesh, Meshes):
+            for each in mesh:
+                self.require_mesh(each, program)
+            return program
+        own = Meshes((self.mesh, *self.others)).of(mesh) if self.others else None
+        if own is not None and own != self.mesh and (said := in_words_of(own, mesh, program)) is not None:
+            return said
         translated = in_words_of(self.mesh, mesh, program)
         if translated is None or self.mesh is None or is_without_devices(self.mesh, mesh):
             self.require_mesh(mesh, program)
@@ -381,7 +413,7 @@ class Trace:
             if self.common is not None:
                 return self.common.of(self, var)
             assert self.values is not None
-            return self.values.of(var, lambda eqn, operands: run_eqn(eqn, operands, self.mesh))
+            return self.values.of(var, lambda eqn, operands: run_eqn(eqn, operands, self.meshes))
 
     def kept_array(self, tracer: Tracer) -> Value | None:
         """What Python kept of this trace, which has ended, as an array; None where it is none."""

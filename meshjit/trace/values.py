@@ -40,6 +40,10 @@ class Values:
         """An input whose value is that of `outer`."""
         self._outer[var] = outer
 
+    def outer_values(self) -> list[Any]:
+        """What the inputs are outside."""
+        return list(self._outer.values())
+
     def take(self, others: Values) -> None:
         """What others computed for the same Vars."""
         self._values.update(others._values)
