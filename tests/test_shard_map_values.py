@@ -64,6 +64,13 @@ def test_what_all_devices_are_given(f: Any, second: Any, expected: Any) -> None:
     np.testing.assert_array_equal(mapped(f, P("x"), P())(X, second), expected)
 
 
+def test_what_is_traced_inside_for_a_value_is_not_kept_for_another() -> None:
+    member = mj.checkpoint(lambda v: mj.grad(lambda u: (doubled_if_positive(u) * 2).sum())(v))
+    f = mapped(lambda x: member(x))
+    for sign in (1, -1, 1):
+        np.testing.assert_array_equal(f(sign * X), [4 if sign > 0 else 2] * 8)
+
+
 def test_what_is_closed_over_and_trees() -> None:
     k = mj.device_put(np.float32(1), mj.NamedSharding(LINE, P()))
     np.testing.assert_array_equal(mapped(lambda x: x * 2 if k > 0 else x)(X), 2 * X)

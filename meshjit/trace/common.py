@@ -35,17 +35,17 @@ class Common:
     """Those of one trace. `run(program, operands)` gives the one result of a Program of shards that is the same on all devices;
     operands are values that all devices have, and Operands. None where one of these has no value."""
 
-    __slots__ = ("_outer", "_root", "_run", "_values", "asked")
+    __slots__ = ("_around", "_outer", "_run", "_values", "asked")
 
-    def __init__(self, run: Run, root: Common | None = None) -> None:
-        self._run, self._root = run, root
+    def __init__(self, run: Run, around: Common | None = None) -> None:
+        self._run, self._around = run, around
         self._outer: dict[Var, Any] = {}  # what the inputs are
         self._values: dict[Var, Value] = {}
         self.asked = False  # whether what was traced may be right for these values only
 
     def inside(self) -> Common:
         """Of a trace in this one."""
-        return Common(self._run, self._root or self)
+        return Common(self._run, self)
 
     def put(self, var: Var, outer: Any) -> None:
         self._outer[var] = outer
@@ -60,8 +60,14 @@ class Common:
             if value is None:
                 return None
             self._values[var] = value
-        (self._root or self).asked = True
+        self._note_asked()
         return self._values[var]
+
+    def _note_asked(self) -> None:
+        """What the traces around this one are of depends on it, too."""
+        self.asked = True
+        if self._around is not None:
+            self._around._note_asked()
 
     def part(self, trace: Trace, var: Var) -> Part | None:
         """What a value depends on, through all traces around this one; None where that is an effect, a Ref or unknown."""
