@@ -159,11 +159,10 @@ class Loops:
         may be whole."""
         (region,), sides = run_regions(loop), self.free.sides[loop]
         body, groups, carried = region.program, cut_together(region), {i for i, _ in region.carried}
-        inputs, outputs = (zip(*side, strict=True) for side in ((body.inputs, sides.inputs), (body.outputs, sides.outputs)))
-        exact = [pair for i, pair in enumerate(inputs) if i in carried] + [*outputs]
-        read = [pair for i, pair in enumerate(zip(body.inputs, sides.inputs, strict=True)) if i not in carried]
+        inputs = [(v, d, i not in carried) for i, (v, d) in enumerate(zip(body.inputs, sides.inputs, strict=True))]
+        outputs = [(v, d, False) for v, d in zip(body.outputs, sides.outputs, strict=True)]
         ways: list[tuple[dict[int, int], dict[int, Axes]]] = [({}, {})]
-        for (var, decision), may_be_whole in [*((pair, False) for pair in exact), *((pair, True) for pair in read)]:
+        for var, decision, may_be_whole in sorted([*inputs, *outputs], key=lambda value: value[2]):
             mine = [groups.get((var, d)) for d in range(var.rank)]
             ways = [further for way in ways for further in _further(way, decision, mine, may_be_whole)]
             if len(ways) > WAYS:
@@ -182,12 +181,9 @@ class Loops:
     def _elimination(self, around: Around) -> Elimination:
         """Of the body alone."""
         problem, inside = Problem(), self._inside(around.loop)
-        problem.sizes = self.whole.sizes
+        problem.sizes = [size if v in inside else 1 for v, size in enumerate(self.whole.sizes)]
         problem.tables = {scope: table for scope, table in self.whole.tables.items() if not inside.isdisjoint(scope)}
-        sizes = [size if v in inside else 1 for v, size in enumerate(problem.where(around.choices).sizes)]
-        problem = problem.where(around.choices)
-        problem.sizes = sizes
-        return Elimination(problem)
+        return Elimination(problem.where(around.choices))
 
     @functools.cached_property
     def whole(self) -> Problem:
