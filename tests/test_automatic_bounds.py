@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import time
@@ -16,19 +17,21 @@ from meshjit import nn
 from meshjit.core.parser import parse_program
 from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType
-from meshjit.plan.automatic import descend, floors, limits, prove, regroup, relax, small, solve
-from meshjit.plan.automatic.alike_axes import Counts
+from meshjit.plan.assign import Assigner
+from meshjit.plan.automatic import descend, floors, limits, prove, regroup, relax, small, solve, tables
+from meshjit.plan.automatic.alike_axes import AlikeFloors, Counts
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import NEVER, PriceList
 from meshjit.plan.automatic.prove import Proof
-from meshjit.plan.automatic.relax import bound_on, relaxed_bound_on, with_alike_axes
+from meshjit.plan.automatic.relax import Relaxed, alike_machines, bound_on
 from meshjit.plan.automatic.solve import Search
 from meshjit.plan.automatic.spreads import Rooms
 from meshjit.plan.automatic.versions import VersionPrices
 from meshjit.plan.automatic.width import least_entries
 from meshjit.plan.cost import Machine
+from meshjit.plan.draft import first_draft
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from meshjit.targets import target_of
@@ -131,10 +134,10 @@ def test_a_relaxed_bound_keeps_to_the_deadline(monkeypatch: pytest.MonkeyPatch) 
             proofs.append(self.deadline)
 
     monkeypatch.setattr(relax, "Proof", Cut)
-    assert relaxed_bound_on(draft, {}, 1.0, EFFORT, deadline=0.0) == 0.0 and proofs == [0.0]
+    assert Relaxed(draft, {}, 1.0, EFFORT, deadline=0.0).bound() == 0.0 and proofs == [0.0]
     proofs.clear()
     later = time.perf_counter() + 1000
-    assert relaxed_bound_on(draft, {}, 1.0, EFFORT, deadline=later) == 0.0 and proofs == [later, later]
+    assert Relaxed(draft, {}, 1.0, EFFORT, deadline=later).bound() == 0.0 and proofs == [later, later]
 
 
 SMALL = [
@@ -174,7 +177,7 @@ def test_so_it_is_on_two_axes(seed: int) -> None:
     mesh = AbstractMesh(((2, 2), (4, 4), (2, 4), (8, 8))[seed % 4 if seed < 5000 else 3], ("x", "y"), abstract_device=CHIP)
     draft = drafted(drawn, mesh)
     least = near_the_best(searched(draft))
-    assert 0 < relaxed_bound_on(draft, {}, 2 * least, EFFORT) <= least * EQUAL
+    assert 0 < Relaxed(draft, {}, 2 * least, EFFORT).bound() <= least * EQUAL
 
 
 def test_axes_on_short_dims_are_not_free() -> None:
@@ -184,14 +187,14 @@ def test_axes_on_short_dims_are_not_free() -> None:
         AbstractMesh((8, 8), ("x", "y"), abstract_device=CHIP),
     )
     least = near_the_best(searched(draft))
-    assert relaxed_bound_on(draft, {}, 2 * least, EFFORT) == pytest.approx(least)
+    assert Relaxed(draft, {}, 2 * least, EFFORT).bound() == pytest.approx(least)
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (2, 2, 2)], ids=str)
 def test_no_bound_is_sought_after_the_time_limit(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """The relaxed problem of a large step takes ten seconds."""
     monkeypatch.setattr(small, "SMALL", 0)
-    monkeypatch.setattr(solve, "relaxed_bound_on", lambda *_: pytest.fail("sought"))
+    monkeypatch.setattr(solve.Relaxed, "bound", lambda _: pytest.fail("sought"))
     search = searched(drafted(program(2), AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP)), effort=EFFORT)
     search.deadline = 0.0
     optimum = search.plan().optimum
@@ -220,7 +223,7 @@ def test_a_long_program_that_is_too_much_for_a_proof_goes_on_with_descents(monke
     """A step with loops in 32 layers kept the plan of the first step of a descent, as the relaxed problem made it better: 29 %
     slower than annotated by hand."""
     monkeypatch.setattr(small, "SMALL", 0)
-    monkeypatch.setattr(solve, "relaxed_bound_on", lambda *_: 0.0)
+    monkeypatch.setattr(solve.Relaxed, "bound", lambda _: 0.0)
     monkeypatch.setattr(solve, "Model", lambda *_, **__: (_ for _ in ()).throw(TooWide("tables of 40,000,000 entries")))
     steps = list[tuple[str, ...]]()
     step = descend.step
@@ -252,7 +255,7 @@ def test_what_an_op_writes_itself_has_its_price_on_alike_axes(fun: Any, types: l
 def test_axes_of_one_size_are_alike() -> None:
     """Three of 2: bringing is bounded as on the axes themselves, not as if devices on the third shared all of it."""
     mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)
-    alike = with_alike_axes(Machine(mesh, target_of(mesh)))
+    (alike,) = alike_machines(Machine(mesh, target_of(mesh)))
     placements = [Placement((("z", "x"), ("y",))), Placement((("x", "y"), ("z",)))]
     assert alike.normal(placements[0]) == alike.normal(placements[1]) == placements[1]
     summed = Placement(((), ("x",)), (("z", "sum"),))
@@ -260,6 +263,26 @@ def test_axes_of_one_size_are_alike() -> None:
     draft = drafted(traced(residual, ["f32[4096, 4096]"] * 2 + ["f32[8192, 4096]"]), mesh)
     least = near_the_best(searched(draft))
     assert bound_on(draft, {}, 2 * least, EFFORT) > 0.8 * least
+
+
+def test_axes_with_other_links_are_not_alike() -> None:
+    """All had those of the quickest: plans for 4x2x2 GPUs were at most 29 % from the optimum, and are at most 0.2 % now."""
+    mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)
+    target = target_of(mesh)
+    slow = dataclasses.replace(target.topology, bandwidth={**target.topology.bandwidth, "x": target.topology.bandwidth["x"] / 20})
+    machine = Machine(mesh, dataclasses.replace(target, topology=slow))
+    apart, together = alike_machines(machine)
+    assert [*apart.by_kind.values()] == [["x"], ["y", "z"]] and [*together.by_kind.values()] == [["x", "y", "z"]]
+    in_z, in_x = Placement((("z",), ())), Placement((("x",), ()))
+    assert str(apart.normal(in_z)) == "[y, -]" and apart.normal(in_x) == in_x == together.normal(in_z)
+    type, whole = TensorType.parse("f32[4096, 4096]"), Placement(((), ()))
+    takes = machine.seconds(type, in_x, whole)
+    slow, quick = (float(AlikeFloors(m).table(type, [in_x], [whole])[0, 0]) for m in (apart, together))
+    assert 0.9 * takes < slow <= takes * EQUAL and 5 * quick < takes
+    draft = first_draft(program(2), Annotations([None] * 3, [None] * 2), Assigner(machine))
+    least = near_the_best(searched(draft))
+    bounds = [Relaxed(draft, {}, 2 * least, EFFORT).bound_with(m, draft.annotations, Counts(m)) for m in (apart, together)]
+    assert 0 < bounds[1] < bounds[0] <= least * EQUAL
 
 
 @pytest.mark.parametrize(("home", "other"), [("x", ()), ("x", "x"), (("x", "y", "z"), "x"), (("x", "y"), ("x", "y")), ("x", "y")])
@@ -388,8 +411,8 @@ def language(weights: Any, tokens: Any, labels: Any) -> Any:
 @pytest.mark.parametrize(
     ("loss", "weights", "data", "gap"),
     [
-        (attention, ["f32[512, 8, 64]"] * 3, ["f32[16, 1024, 512]"], 0.01),
-        (language, ["f32[2048, 64]", "f32[64, 64]"], ["i32[8, 64]"] * 2, 0.5),
+        (attention, ["f32[512, 8, 64]"] * 3, ["f32[16, 1024, 512]"], 1e-9),
+        (language, ["f32[2048, 64]", "f32[64, 64]"], ["i32[8, 64]"] * 2, 0.005),
     ],
 )
 def test_on_three_axes_plans_are_bounded_where_everything_is_too_much(loss: Any, weights: Any, data: Any, gap: float) -> None:
@@ -399,8 +422,7 @@ def test_on_three_axes_plans_are_bounded_where_everything_is_too_much(loss: Any,
     program = traced(lambda *a: mj.grad(loss)(a[:count], *a[count:]), [*weights, *data])
     search = searched(drafted(program, AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)), effort=limits.EFFORT)
     optimum = search.plan().optimum
-    assert search.proof is None and optimum is not None and optimum.gap is not None and optimum.gap < gap
-    assert optimum.gap < 0.03 or next(search.ahead, None) is None, "all descents were priced"
+    assert search.is_relaxed and optimum is not None and optimum.gap is not None and optimum.gap < gap
     on_two = drafted(program, AbstractMesh((2, 2), ("x", "y"), abstract_device=CHIP))
     assert optimum.seconds <= near_the_best(searched(on_two))
 
@@ -425,7 +447,7 @@ def test_what_is_too_much_is_known_before_anything_is_priced(shape: tuple[int, .
     """No table has fewer entries than were counted for it."""
     draft = drafted(program(1), AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP), inputs=inputs)
     model = Model(draft.program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
-    counted = least_entries(draft.program, model._count_placements, model._count_plans)  # pyright: ignore[reportPrivateUsage]
+    counted = least_entries(draft.program, model._count_of_input, model._count)  # pyright: ignore[reportPrivateUsage]
     assert 0 < counted <= model.tables.entries
 
 
@@ -433,15 +455,15 @@ def read_in_many_ways(u: Any) -> Any:
     return [*[mnp.fft.fft(u, axis=axis).real for axis in range(3)], mnp.cumsum(u, 0), u.sum((1, 2))]
 
 
-def test_sets_of_placements_are_counted_before_they_are_made() -> None:
+def test_sets_of_placements_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """On three axes a value of four dims with five readers had tables of 4 GB."""
     program = traced(read_in_many_ways, ["f32[3, 64, 64, 64]"])
     draft = drafted(program, AbstractMesh((4, 4), ("x", "y"), abstract_device=CHIP))
     model = Model(program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
-    made = sum(table.size for scope, table in model.problem.tables.items() if len(scope) > 1)
-    assert 0.9 * model.tables.links < made <= model.tables.links
-    draft = drafted(program, AbstractMesh((4, 4, 4), ("x", "y", "z"), abstract_device=CHIP))
-    with pytest.raises(TooWide, match="tables of 47,446,348 entries"):
+    sets = sum(model.problem.sizes[each.number] for each in model.tables.sets)
+    assert 0.9 * model.tables.places < sets <= model.tables.places
+    monkeypatch.setattr(tables, "MOST_ENTRIES", model.tables.places - 1)
+    with pytest.raises(TooWide, match=f"tables of {model.tables.places:,} entries"):
         Model(program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
 
 
@@ -452,7 +474,7 @@ def test_what_has_too_many_ways_is_not_gone_through() -> None:
         Rooms(axes).placements((2,) * 26)
     (var,) = traced(mnp.tanh, [f"f32[{', '.join(['2'] * 26)}]"]).inputs
     with pytest.raises(TooWide, match="906,192 ways"):
-        Counts(with_alike_axes(Machine(axes, target_of(axes)))).placements(var)
+        Counts(next(alike_machines(Machine(axes, target_of(axes))))).placements(var)
 
 
 def test_annotations_on_other_axes_are_left_out() -> None:

@@ -1,4 +1,5 @@
-"""A mesh whose axes of one size are alike: it counts how many of them a dim has, not which, and in which order.
+"""A mesh on which axes of one size with links as quick are alike: it counts how many of them a dim has, not which, and in which
+order.
 
     on 8x8x8    [x, y, -], [y, x, -] and [z, x, -] are one placement;  [xy, -, -] and [yz, -, -] another
 
@@ -10,6 +11,7 @@ mesh (`relax.py`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +31,11 @@ from meshjit.plan.automatic.spreads import Spread, factor_extents, few_enough, h
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from sharding.axes import AxisRef, name_of
 from sharding.distances import MISSING, between, long_dims, of_any_sum
-from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule
 
 NOWHERE: Final = ""
+AxisKind: TypeAlias = tuple[int, float, float]  # its size, seconds to start over it, bytes a second along it
 
 
 class Sharing(Machine):
@@ -47,7 +49,22 @@ class Sharing(Machine):
 
 
 class AlikeAxes(Sharing):
-    """Placements are normal if they take axes of each size in the order of the mesh: dims first, partial axes last."""
+    """Placements are normal if they take axes of each kind in the order of the mesh: dims first, partial axes last. `kinds_of`:
+    the size and the links of each axis of several devices; `by_kind`: the axes of each, the smallest first."""
+
+    @functools.cached_property
+    def kinds_of(self) -> Mapping[str, AxisKind]:
+        latency, bandwidth = self.topology.latency, self.topology.bandwidth
+        return {name: (size, latency[name], bandwidth[name]) for name, size in self.mesh.shape.items() if size > 1}
+
+    @functools.cached_property
+    def by_kind(self) -> Mapping[AxisKind, Sequence[str]]:
+        kinds = sorted(set(self.kinds_of.values()))
+        return {kind: [name for name, own in self.kinds_of.items() if own == kind] for kind in kinds}
+
+    def kinds_in(self, axes: Sequence[AxisRef]) -> tuple[AxisKind, ...]:
+        """Of these, in any order."""
+        return tuple(sorted([self.kinds_of[name_of(axis)] for axis in axes]))
 
     def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
         """What an op's own rule writes takes as long over any axes of these sizes. Where further axes may lie beside these, the
@@ -67,7 +84,7 @@ class AlikeAxes(Sharing):
         held = {f: plan.assignment.get(f, ()) for f in extents if not stays_whole(eqn, plan.rule.kinds.get(f, ""))}
         full = [f for f, axes in held.items() if self.mesh.axes_size(axes) >= extents[f]]
         taken = {name_of(axis) for axes in plan.assignment.values() for axis in axes}
-        free = [[name for name in names if name not in taken] for names in by_size(self.mesh).values()]
+        free = [[name for name in names if name not in taken] for names in self.by_kind.values()]
         for homes in itertools.product(*[itertools.combinations_with_replacement((NOWHERE, *full), len(n)) for n in free]):
             more = dict(plan.assignment)
             for name, room in zip(itertools.chain(*free), itertools.chain(*homes), strict=True):
@@ -76,32 +93,23 @@ class AlikeAxes(Sharing):
             yield equation_plan(plan.rule, consistent(plan.rule, more, self.mesh), self.mesh) if any(homes) else plan
 
     def _in_other_orders(self, plan: EquationPlan) -> Iterator[EquationPlan]:
-        """The plan with the axes of each factor in every order that differs by their sizes."""
+        """The plan with the axes of each factor in every order that differs by their kinds."""
         orders = [self._orders(axes) for axes in plan.assignment.values()]
         for each in itertools.product(*orders):
             yield equation_plan(plan.rule, dict(zip(plan.assignment, each, strict=True)), self.mesh)
 
     def _orders(self, axes: Sequence[AxisRef]) -> list[tuple[AxisRef, ...]]:
-        sizes = {tuple(self.mesh.axes_size((axis,)) for axis in order): order for order in itertools.permutations(axes)}
-        return list(sizes.values())
+        kinds = {tuple([self.kinds_of[name_of(axis)] for axis in order]): order for order in itertools.permutations(axes)}
+        return list(kinds.values())
 
     def _normal(self, placement: Placement) -> Placement:
-        placement, left = super()._normal(placement), {size: iter(names) for size, names in by_size(self.mesh).items()}
+        placement, left = super()._normal(placement), {kind: iter(names) for kind, names in self.by_kind.items()}
         dims = [self._taken(axes, left) for axes in placement.dims]
         partial = self._taken(placement.partial_axes, left)
         return Placement(tuple(dims), tuple((axis, placement.partial_kind or "") for axis in partial))
 
-    def _taken(self, axes: Sequence[AxisRef], left: Mapping[int, Iterator[str]]) -> tuple[str, ...]:
-        return tuple([next(left[size]) for size in sorted(self.mesh.axes_size((axis,)) for axis in axes)])
-
-
-def by_size(mesh: BaseMesh) -> dict[int, list[str]]:
-    """The names of axes by their size."""
-    names: dict[int, list[str]] = {}
-    for name, size in mesh.shape.items():
-        if size > 1:
-            names.setdefault(size, []).append(name)
-    return names
+    def _taken(self, axes: Sequence[AxisRef], left: Mapping[AxisKind, Iterator[str]]) -> tuple[str, ...]:
+        return tuple([next(left[kind]) for kind in self.kinds_in(axes)])
 
 
 class Counts(Plans):
@@ -126,15 +134,14 @@ class Counts(Plans):
         return list(dict.fromkeys(map(self.machine.normal, dealt)))
 
     def partials(self, partial: Sequence[tuple[AxisRef, ...]]) -> list[tuple[AxisRef, ...]]:
-        """All sets of axes that are as many of each size as some of these."""
-        counts = {tuple(sorted(self.mesh.axes_size((a,)) for a in axes)) for axes in partial}
-        names = [name for names in by_size(self.mesh).values() for name in names]
+        """All sets of axes that are as many of each kind as some of these."""
+        counts, names = set(map(self.machine.kinds_in, partial)), list(itertools.chain(*self.machine.by_kind.values()))
         sets = [axes for n in range(1, len(names) + 1) for axes in itertools.combinations(names, n)]
-        return [axes for axes in sets if tuple(sorted(self.mesh.shape[a] for a in axes)) in counts]
+        return [axes for axes in sets if self.machine.kinds_in(axes) in counts]
 
     def _dealt(self, rooms: Mapping[str, int]) -> Iterator[dict[str, tuple[AxisRef, ...]]]:
         """Every way to deal axes to rooms that they have a use in. TooWide where these may be more than MOST_WAYS."""
-        groups = list(by_size(self.mesh).values())
+        groups = list(self.machine.by_kind.values())
         few_enough(math.prod(math.comb(len(rooms) + len(names), len(names)) for names in groups))
         ways = [itertools.combinations_with_replacement((NOWHERE, *rooms), len(names)) for names in groups]
         for chosen in itertools.product(*ways):

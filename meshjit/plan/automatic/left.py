@@ -9,17 +9,17 @@ the number that it has among those that are left:
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from meshjit.plan.automatic.alike_choices import apart
+from meshjit.plan.automatic.alike_choices import Index
 from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
-from meshjit.plan.automatic.problem import Problem, Scope, Table, weighted
+from meshjit.plan.automatic.problem import Problem, Scope, weighted
+from meshjit.plan.automatic.reached import Reached, taken, whole
 from meshjit.plan.automatic.tables import Grouping, Term
 
 FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
@@ -35,11 +35,11 @@ class Left:
         self.model, self.much = model, FORBIDDEN * upper
         self.prices: PriceList = prices
         self.alive: list[Any] = [np.arange(n) for n in model.problem.sizes]
-        self.terms, self.fixed = model.tables.take()  # parts with prices by number, and the others
+        self.terms, self.fixed, alike = model.tables.take()  # parts with prices by number, and the others
         self.seconds = prices.array()
         own = [self.table((v,)) for v in range(len(model.problem.sizes))]
         pairs = {scope: self.table(scope) for scope in self._scopes() if len(scope) > 1}
-        self.messages = Messages(own, pairs, self._order(), model.tables.groups)
+        self.messages = Messages(own, pairs, self._order(), alike)
         self.fixed |= {scope: table for scope, table in pairs.items() if self._is_shared(scope)}
         self.refined = set[int]()  # variables of sets whose members are all told apart
         self.grouping: dict[int, Grouping] = {}  # of others, as it was last
@@ -64,7 +64,7 @@ class Left:
 
     @property
     def size(self) -> int:
-        """Entries of all tables."""
+        """Numbers of all tables that are gone through."""
         return self.messages.size
 
     def _is_shared(self, scope: Scope) -> bool:
@@ -81,7 +81,9 @@ class Left:
         for own in self.messages.own:
             problem.variable(own)
         for scope, table in self.messages.pairs.items():
-            problem.add(scope, np.where(table >= self.much, np.inf, table.astype(np.float64, copy=False)))
+            alike, each = self.messages.alike[scope], whole(table)
+            each = np.where(each >= self.much, np.inf, each)
+            problem.add(scope, each.astype(np.float64) if alike is None else each[np.ix_(*alike.groups)])
         return problem
 
     def without_rent(self) -> Problem:
@@ -100,19 +102,16 @@ class Left:
         """Leave out all but these choices; the excess of those."""
         if all(len(k) == len(a) for k, a in zip(kept, self.alive, strict=True)):
             return excess, parts
+        smaller: dict[Scope, Index] = {(v,): (own,) for v, own in enumerate(kept) if len(own) < len(self.alive[v])}
         self.alive = [a[k] for a, k in zip(self.alive, kept, strict=True)]
-        for scope, table in self.fixed.items():
-            if not self._is_shared(scope):
-                self.fixed[scope] = table[np.ix_(*[kept[v] for v in scope])] if _is_less(kept, scope, table.shape) else table
-        for scope, terms in self.terms.items():
-            if _is_less(kept, scope, terms[0].numbers.shape):
-                at = np.ix_(*[kept[v] for v in scope])
-                self.terms[scope] = [
-                    dataclasses.replace(t, numbers=t.numbers[at], others=None if t.others is None else t.others[at])
-                    for t in terms
-                ]
-        self.messages.keep(kept)
-        self.fixed |= {scope: self.messages.pairs[scope] for scope in self.fixed if self._is_shared(scope)}
+        shared = [scope for scope in self.fixed if self._is_shared(scope)]
+        smaller |= self.messages.keep(kept)
+        self.fixed |= {scope: self.messages.pairs[scope] for scope in shared}
+        for scope, at in smaller.items():
+            if scope in self.fixed and scope not in shared:
+                self.fixed[scope] = taken(self.fixed[scope], at)
+            if scope in self.terms:
+                self.terms[scope] = [term.over(at) for term in self.terms[scope]]
         less = {scope: [part[kept[v]] for v, part in zip(scope, each, strict=True)] for scope, each in parts.items()}
         return [each[k] for each, k in zip(excess, kept, strict=True)], less
 
@@ -122,9 +121,11 @@ class Left:
 
     # --- prices -------------------------------------------------------------------------------------------------------
 
-    def table(self, scope: Scope) -> Table:
-        """What choices cost together, by the prices as they are now."""
+    def table(self, scope: Scope) -> Any:
+        """What choices cost together, by the prices as they are now, with one entry for those that are alike."""
         table: Any = self.fixed.get(scope, 0.0)
+        if isinstance(table, Reached):
+            return table.capped(self.much)
         for term in self.terms.get(scope, ()):
             seconds = self.seconds[term.numbers]
             seconds = seconds if term.others is None else np.maximum(seconds, self.seconds[term.others])
@@ -141,7 +142,7 @@ class Left:
         if len(scope) == 1:
             self.messages.own[scope[0]] = self.table(scope)
         else:
-            self.messages.change(scope, self.table(scope), self.messages.groups.get(scope))
+            self.messages.change(scope, self.table(scope))
 
     def sharpen(self, excess: Excess, parts: Parts, slack: float, most: int) -> int:
         """Exact prices of at most so many of the entries with least excess, of those that have no more than `slack`; how many."""
@@ -174,7 +175,7 @@ class Left:
         """Exact prices of one assignment; how many were bounds."""
         numbers, pairs = set[int](), list[tuple[float, Scope, int, int]]()
         for scope, terms in self.terms.items():
-            at = tuple([choices[v] for v in scope])
+            at = self.messages.at(scope, choices)
             for n, term in enumerate(terms):
                 if term.others is not None and term.others[at] != FREE:
                     pairs.append((0.0, scope, n, int(np.ravel_multi_index(at, term.numbers.shape))))
@@ -214,18 +215,17 @@ class Left:
             term = self.terms[scope][n]
             assert term.together is not None
             at = np.unravel_index(entry, term.numbers.shape)
-            number = term.together([int(self.alive[v][i]) for v, i in zip(scope, map(int, at), strict=True)])
+            number = term.together(self._choices(scope, at))
             if not self.prices.is_exact[number]:
                 self.prices.sharpen(number)
-            place = tuple(map(int, at))
-            term.numbers[place], term.others[place] = number, FREE
-            self.messages.groups[scope] = apart(self.messages.groups[scope], place)
+            term.numbers[at], term.others[at] = number, FREE
         return {scope for _, scope, _, _ in pairs}
 
-
-def _is_less(kept: Sequence[Any], scope: Scope, shape: Sequence[int]) -> bool:
-    """Whether fewer choices are kept of any of the variables of a table."""
-    return any(len(kept[v]) < n for v, n in zip(scope, shape, strict=True))
+    def _choices(self, scope: Scope, at: Sequence[Any]) -> list[int]:
+        """Those of the Model that lead to an entry; of several that are alike, the first."""
+        alike = self.messages.alike[scope]
+        own = at if alike is None else [first[i] for first, i in zip(alike.firsts, at, strict=True)]
+        return [int(self.alive[v][i]) for v, i in zip(scope, own, strict=True)]
 
 
 def _has(term: Term, flags: Any) -> bool:

@@ -16,35 +16,37 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from meshjit.plan.automatic.alike_choices import Groups, kept as kept_groups, shortened
+from meshjit.plan.automatic.alike_choices import Alike, Index, kept as kept_alike
 from meshjit.plan.automatic.problem import Scope, Table
+from meshjit.plan.automatic.reached import READER, SETS, Entries, Reached, taken
 
 Excess: TypeAlias = list[Any]  # by variable and choice
 Parts: TypeAlias = dict[Scope, list[Any]]
 PAIR: Final = 2
-NOT_ALIKE: Final[Mapping[Scope, Groups]] = {}
+NOT_ALIKE: Final[Mapping[Scope, Alike | None]] = {}
 
 
 class Messages:
-    """`own` and `pairs` are the tables over one and over several variables, all finite; `groups` of some of these, the choices
-    that are alike. `moved[scope]` is what was moved to each variable from the table."""
+    """`own` and `pairs` are the tables over one and over several variables, all finite; `alike`: of which of these choices are
+    alike; they have one entry for these. `moved[scope]` is what was moved to each variable from the table, by choice."""
 
     def __init__(
         self,
         own: Sequence[Table],
-        pairs: dict[Scope, Table],
+        pairs: dict[Scope, Entries],
         order: Sequence[int],
-        groups: Mapping[Scope, Groups] = NOT_ALIKE,
+        alike: Mapping[Scope, Alike | None] = NOT_ALIKE,
     ) -> None:
-        self.own, self.pairs, self.order, self.groups = list(own), pairs, list(order), dict(groups)
-        self.short = {scope: shortened(table, self.groups.get(scope)) for scope, table in pairs.items()}
+        self.own, self.pairs, self.order = list(own), pairs, list(order)
+        self.alike = {scope: alike.get(scope) for scope in pairs}
         self.halves: dict[Scope, tuple[Any, Any]] = {}  # what was moved to a variable, and what `_without` it gave
-        self.moved = {scope: [np.zeros(n) for n in table.shape] for scope, table in pairs.items()}
+        self.moved = {scope: [np.zeros(len(own[v])) for v in scope] for scope in pairs}
         self.rank = {v: rank for rank, v in enumerate(order)}
         self.near: list[list[tuple[Scope, int]]] = [[] for _ in own]
         for scope in pairs:
@@ -58,15 +60,19 @@ class Messages:
     def again(self) -> Messages:
         """The same as they are now, to go on apart."""
         other = copy.copy(self)
-        other.own, other.pairs, other.groups, other.short = [*self.own], {**self.pairs}, {**self.groups}, {**self.short}
-        other.halves = {**self.halves}
+        other.own, other.pairs, other.alike, other.halves = [*self.own], {**self.pairs}, {**self.alike}, {**self.halves}
         other.moved = {scope: [*moved] for scope, moved in self.moved.items()}
         return other
 
     @property
     def size(self) -> int:
-        """Entries of all tables."""
-        return sum(table.size for table in self.pairs.values())
+        """Numbers of all tables that are gone through."""
+        return sum([table.size for table in self.pairs.values()])
+
+    @property
+    def entries(self) -> int:
+        """Those of all tables, the same ones one by one."""
+        return sum([math.prod([len(self.own[v]) for v in scope]) for scope in self.pairs])
 
     def sweep(self) -> None:
         """Once forward, once back."""
@@ -85,15 +91,19 @@ class Messages:
         left = [i for i in range(len(scope)) if i != first]
         for i in [i for i in left if i != side]:
             axis = left.index(i)
-            rest = np.minimum.reduce(rest - self._said(scope, i).reshape(_along(axis, len(left))), axis=axis)
+            rest = np.minimum.reduce(rest - _along(self._said(scope, i), axis, len(left)), axis=axis)
             left.remove(i)
-        short = self.short[scope]
-        self.moved[scope][side] = rest if short is None else rest[short.groups[side]]
+        self.moved[scope][side] = self._by_choice(scope, rest, side)
 
     def _said(self, scope: Scope, i: int) -> Any:
-        """What was moved to a variable: by choice; by group of alike choices, where the table is shortened."""
-        moved, short = self.moved[scope][i], self.short[scope]
-        return moved if short is None else short.most(moved, i)
+        """What was moved to a variable, by entry of the table along it."""
+        moved, alike = self.moved[scope][i], self.alike[scope]
+        return moved if alike is None else alike.most(moved, i)
+
+    def _by_choice(self, scope: Scope, values: Any, i: int) -> Any:
+        """What entries of the table along a variable have, by choice."""
+        alike = self.alike[scope]
+        return values if alike is None else values[alike.groups[i]]
 
     def _without(self, scope: Scope, first: int) -> Any:
         """The least of a table over the choices of one variable. Two variables that collect one after the other ask for the
@@ -105,9 +115,10 @@ class Messages:
 
     def _reduced(self, scope: Scope, first: int) -> Any:
         """The same, worked out."""
-        short = self.short[scope]
-        table: Any = self.pairs[scope] if short is None else short.table
-        return np.minimum.reduce(table - self._said(scope, first).reshape(_along(first, len(scope))), axis=first)
+        table, said = self.pairs[scope], self._said(scope, first)
+        if isinstance(table, Reached):
+            return table.least(said, first)
+        return np.minimum.reduce(table - _along(said, first, len(scope)), axis=first)
 
     def _hand_on(self, variable: int, directed: Sequence[tuple[Scope, int]], behind: int) -> None:
         share = self._collected(variable) / max(len(directed), behind)
@@ -120,12 +131,21 @@ class Messages:
             total += self.moved[scope][side]
         return total
 
-    def rest(self, scope: Scope) -> Table:
-        """What is left of a table."""
-        rest = self.pairs[scope]
-        for i, moved in enumerate(self.moved[scope]):
-            rest = rest - moved.reshape(_along(i, len(scope)))
+    def _rest(self, scope: Scope, table: Table) -> Table:
+        """What is left of a table at least, by entry."""
+        rest = table - _along(self._said(scope, 0), 0, len(scope))
+        for i in range(1, len(scope)):
+            rest -= _along(self._said(scope, i), i, len(scope))
         return rest
+
+    def _leasts(self, scope: Scope) -> list[Any]:
+        """Of what is left of a table, by entry along each of its variables."""
+        table, sides = self.pairs[scope], range(len(scope))
+        if isinstance(table, Reached):
+            said = [self._said(scope, i) for i in sides]
+            return [table.least(said[SETS], SETS) - said[READER], table.least(said[READER], READER) - said[SETS]]
+        rest = self._rest(scope, table)
+        return [rest.min(axis=tuple(j for j in sides if j != i)) for i in sides]
 
     def bound(self) -> tuple[float, Excess, Parts]:
         """The bound; by variable and choice the excess; and the parts of that which come from each table."""
@@ -135,67 +155,100 @@ class Messages:
             bound += float(collected.min())
             excess.append(collected - collected.min())
         for scope in self.pairs:
-            rest, sides = self.rest(scope), range(len(scope))
-            sums = [rest.min(axis=tuple(j for j in sides if j != i)) for i in sides]
-            least = sums[0].min()
+            leasts = self._leasts(scope)
+            least = leasts[0].min()
             bound += float(least)
-            parts[scope] = [each - least for each in sums]
+            parts[scope] = [self._part(scope, i, each - least) for i, each in enumerate(leasts)]
             for v, part in zip(scope, parts[scope], strict=True):
                 excess[v] = excess[v] + part
         return bound, excess, parts
 
+    def _part(self, scope: Scope, i: int, least: Any) -> Any:
+        """What a table adds to the excess of choices, of which it is known by entry for those to which most was moved."""
+        if self.alike[scope] is None:
+            return least
+        return self._by_choice(scope, least + self._said(scope, i), i) - self.moved[scope][i]
+
     def excess_of(self, scope: Scope, excess: Excess, parts: Parts) -> Table:
-        """By entry of a table, what it costs at least beyond the bound."""
-        rest = self.rest(scope)
-        rest = rest - rest.min()
-        for i, (v, part) in enumerate(zip(scope, parts[scope], strict=True)):
-            rest += (excess[v] - part).reshape(_along(i, len(scope)))
+        """By entry of a table that has prices, what it costs at least beyond the bound."""
+        alike, table = self.alike[scope], self.pairs[scope]
+        assert not isinstance(table, Reached)
+        rest = table - self._rest(scope, table).min()
+        for i, (v, part, moved) in enumerate(zip(scope, parts[scope], self.moved[scope], strict=True)):
+            more = excess[v] - part - moved
+            rest += _along(more if alike is None else alike.least(more, i), i, len(scope))
         return rest
 
     def decoded(self) -> list[int]:
         """An assignment that is likely to be good: variable by variable, given those before and what the others hand on."""
-        choices = [0] * len(self.own)
+        choices = dict[int, int]()
         for v in self.order:
             total = self._collected(v)
             for scope, side in self.behind[v]:
-                rest, others = self.rest(scope), [i for i in range(len(scope)) if i != side]
-                before = [i for i in others if self.rank[scope[i]] < self.rank[v]]
-                at = tuple([choices[u] if i in before else slice(None) for i, u in enumerate(scope)])
-                left = [i for i in range(len(scope)) if i not in before]
-                total = total + rest[at].min(axis=tuple([n for n, i in enumerate(left) if i != side]))
+                total = total + self._column(scope, side, choices)
             choices[v] = int(total.argmin())
-        return choices
+        return [choices[v] for v in range(len(self.own))]
+
+    def _column(self, scope: Scope, side: int, choices: Mapping[int, int]) -> Any:
+        """What is left of a table by choice of one variable, given those of others; but for what depends on these alone."""
+        left = [i for i, v in enumerate(scope) if v not in choices]
+        table: Any = self.pairs[scope]
+        rest = table[tuple([self._entry(scope, i, choices.get(v)) for i, v in enumerate(scope)])]
+        for n, i in enumerate(left):
+            rest = rest - _along(self._said(scope, i), n, len(left)) if i != side else rest
+        least = rest.min(axis=tuple([n for n, i in enumerate(left) if i != side]))
+        return self._by_choice(scope, least, side) - self.moved[scope][side]
+
+    def _entry(self, scope: Scope, i: int, choice: int | None) -> int | slice:
+        """Where a choice is along a variable of a table; all of them of one that has not chosen."""
+        alike = self.alike[scope]
+        if choice is None:
+            return slice(None)
+        return choice if alike is None else int(alike.groups[i][choice])
+
+    def at(self, scope: Scope, choices: Sequence[int]) -> tuple[int, ...]:
+        """The entry of a table for these choices of all variables."""
+        alike, own = self.alike.get(scope), [choices[v] for v in scope]
+        return tuple(own) if alike is None else tuple([int(g[c]) for g, c in zip(alike.groups, own, strict=True)])
 
     def cost(self, choices: Sequence[int]) -> float:
-        own = sum(float(table[c]) for table, c in zip(self.own, choices, strict=True))
-        return own + sum(float(table[tuple([choices[v] for v in scope])]) for scope, table in self.pairs.items())
+        own, pairs = sum(float(table[c]) for table, c in zip(self.own, choices, strict=True)), 0.0
+        for scope, table in self.pairs.items():
+            at: Any = self.at(scope, choices)
+            pairs += float(table[at])
+        return own + pairs
 
-    def change(self, scope: Scope, table: Table, groups: Groups | None) -> None:
+    def change(self, scope: Scope, table: Entries) -> None:
         """Other entries of a table."""
-        self.pairs[scope], self.short[scope] = table, shortened(table, groups)
+        self.pairs[scope] = table
         self.halves.pop(scope, None)
-        if groups is not None:
-            self.groups[scope] = groups
 
-    def replace(self, scope: Scope, table: Table, groups: Groups) -> None:
+    def replace(self, scope: Scope, table: Entries, alike: Alike | None) -> None:
         """Another table over the same variables, of which the last has other choices than before. What was moved to the others
         stays, and the last collects what that leaves: so the bound hardly falls."""
-        self.change(scope, table, groups)
-        self.moved[scope][-1] = np.zeros(table.shape[-1])
+        self.alike[scope] = alike
+        self.change(scope, table)
+        self.moved[scope][-1] = np.zeros(len(self.own[scope[-1]]))
         self._collect(scope, len(scope) - 1, 0)
 
-    def keep(self, kept: Sequence[Any]) -> None:
-        """Leave out all but these choices."""
+    def keep(self, kept: Sequence[Any]) -> dict[Scope, Index]:
+        """Leave out all but these choices; where entries were before, of the tables that are smaller."""
+        before, changed = [len(own) for own in self.own], dict[Scope, Index]()
         self.own = [own[k] for own, k in zip(self.own, kept, strict=True)]
         for scope, table in [*self.pairs.items()]:
-            own = [kept[v] for v in scope]
-            if any(len(k) < n for k, n in zip(own, table.shape, strict=True)):
-                groups = kept_groups(self.groups[scope], own) if scope in self.groups else None
-                self.change(scope, np.ascontiguousarray(table[np.ix_(*own)]), groups)
+            if any(len(self.own[v]) < before[v] for v in scope):
+                own = [kept[v] for v in scope]
+                self.alike[scope], changed[scope] = kept_alike(self.alike[scope], own)
+                self.change(scope, taken(table, changed[scope]))
                 self.moved[scope] = [moved[k] for moved, k in zip(self.moved[scope], own, strict=True)]
+        return changed
+
+
+def _along(values: Any, axis: int, rank: int) -> Any:
+    """What is said of one variable, as it stands beside a table of so many."""
+    return values.reshape(_shape(axis, rank))
 
 
 @functools.cache
-def _along(axis: int, rank: int) -> tuple[int, ...]:
-    """The shape in which what is said of one variable stands beside a table of so many."""
+def _shape(axis: int, rank: int) -> tuple[int, ...]:
     return tuple([-1 if i == axis else 1 for i in range(rank)])

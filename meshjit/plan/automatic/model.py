@@ -34,7 +34,7 @@ from meshjit.plan.automatic.layers import Copies, alike_equations, alike_inputs,
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.spreads import rooms_of
-from meshjit.plan.automatic.tables import MOST_ENTRIES, Tables
+from meshjit.plan.automatic.tables import Tables
 from meshjit.plan.automatic.versions import Pin, VersionPrices, pin_of
 from meshjit.plan.automatic.width import least_entries
 from meshjit.plan.cost import Machine
@@ -86,6 +86,7 @@ class Model:
         self.kinds: dict[object, Kind] = {}  # likewise
         self.choices: dict[object, tuple[list[EquationPlan], list[EquationPlan]]] = {}
         self.allowed: dict[object, list[EquationPlan]] = {}  # by kind of equation
+        self.counts: dict[object, int] = {}  # by that, and position of an operand or a result
         self.effects: dict[object, Effects] = {}  # by equation and list of plans
         self.places = 1
         self.at = -1  # the number of the equation in its Program
@@ -94,9 +95,10 @@ class Model:
         self.made_anywhere: dict[Var, tuple[Decision, Demands] | None] = {}  # values made of nothing, with their first reader
         self.pooled = alike_inputs(program, annotations, alike_equations(program))
         prices = VersionPrices(machine, program, estimates, self.domain.prices)
-        least = 0 if bounds is None else least_entries(program, self._count_placements, self._count_plans, MOST_ENTRIES)
-        if least > MOST_ENTRIES:
-            raise TooWide(f"tables of {least:,} entries or more")
+        if bounds is not None:
+            least = least_entries(program, self._count_of_input, self._count, bounds.most)
+            if least > bounds.most:
+                raise TooWide(f"tables of {least:,} entries or more")
         rents = Counter([*range(len(program.inputs)), *ties.values()])
         inputs = [self._input(i, rents[i]) for i in range(len(program.inputs))]
         for var, home in zip(program.inputs, inputs, strict=True):
@@ -112,13 +114,17 @@ class Model:
         self.tables.decisions(self.decisions, self.kinds, machine)
         self.tables.values(self.values)
 
-    def _count_placements(self, i: int) -> int:
-        """Of an input."""
-        return len(self._placements(self.program.inputs[i], self._input_pin(i)))
+    def _count_of_input(self, i: int) -> int:
+        """The placements of an input."""
+        return len(set(map(self.machine.normal, self._placements(self.program.inputs[i], self._input_pin(i)))))
 
-    def _count_plans(self, eqn: Eqn) -> int:
-        """Without those through which partial sums flow."""
-        return len(self._allowed(eqn))
+    def _count(self, eqn: Eqn, i: int) -> int:
+        """The placements of an equation's operand or result, without those of partial sums that flow through."""
+        key, count, normal = (self._alike(eqn), i), len(eqn.inputs), self.machine.normal
+        if key not in self.counts:
+            plans = self._allowed(eqn)
+            self.counts[key] = len({normal(p.operands[i] if i < count else p.results[i - count]) for p in plans})
+        return self.counts[key]
 
     def key(self, choices: Mapping[int, int] | Sequence[int]) -> tuple[int, ...]:
         """The same for choices that lead to the same plan."""

@@ -25,6 +25,9 @@ Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 FREE: Final = 0
 NEVER: Final = 1  # the numbers of the prices 0 and inf
 UNKNOWN: Final = -1
+MOST_ENTRIES: Final = 30_000_000
+FEW_AXES: Final = 2  # on more, ways between two placements take long to find,
+MOST_OF_MANY_AXES: Final = 2_000_000  # so that tables of a GPT of two layers on 4x2x2, 7,500,000 entries, take 20 s to fill
 
 
 class Grid:
@@ -62,10 +65,11 @@ class Block:
 
 class PriceList:
     """`seconds` and `is_exact` by number. What is asked for is never dearer than its price. `stays`: lower bounds are not made
-    exact, and count as if they were."""
+    exact, and count as if they were. `most`: entries of tables that may have such prices."""
 
     def __init__(self, machine: Machine, stays: bool = False, floors: Floors | None = None) -> None:
         self.floors, self.stays = floors or Floors(machine), stays
+        self.most = MOST_ENTRIES if stays or len(machine.mesh.axis_names) <= FEW_AXES else MOST_OF_MANY_AXES
         self.count = 2
         self.seconds, self.is_exact = np.array([0.0, math.inf]), np.array([True, True])  # and room for more
         self.numbers_of: dict[object, int] = {}  # of having a value under several placements

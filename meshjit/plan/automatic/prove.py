@@ -142,7 +142,7 @@ class Proof:
     @property
     def most_in_vain(self) -> int:
         """Rounds after which messages are given up."""
-        return FEW_IN_VAIN if self.is_exact else IN_VAIN
+        return FEW_IN_VAIN if self.is_exact or self.left.prices.stays else IN_VAIN
 
     def grant(self, effort: float) -> None:
         """So much more effort."""
@@ -174,7 +174,7 @@ class Proof:
         is_stalled = self.bound - before < self.gain * (self.upper - self.bound)
         is_slow = self.bound - before < SLOW * (self.upper - self.bound)
         count = self._sharpen(excess, parts, SLOW_TIMES if is_slow else 1)
-        if (is_slow or self.left.size <= FEW) and not self.is_through:
+        if (is_slow or self.left.messages.entries <= FEW) and not self.is_through:
             spent = self.spent - spent
             self._eliminate(excess, parts, max(spent, self._worth(self.bound - before, spent)))
         self.stalled = self.stalled + 1 if is_stalled else 0

@@ -11,10 +11,11 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from meshjit.plan.automatic.alike_choices import Groups, common, kept
+from meshjit.plan.automatic.alike_choices import Alike, Groups, kept
 from meshjit.plan.automatic.left import Left
-from meshjit.plan.automatic.problem import Scope, Table
-from meshjit.plan.automatic.tables import Grouping, Sets, Term, by_dearest, grouped, links
+from meshjit.plan.automatic.problem import Scope
+from meshjit.plan.automatic.reached import Entries, taken
+from meshjit.plan.automatic.tables import Grouping, Sets, Term, added, by_dearest, grouped, links
 from sharding.placement import Placement
 
 MOST_STATES: Final = 3000  # sets of placements of one value
@@ -62,14 +63,14 @@ def _replace(left: Left, sets: Sets, grouping: Grouping) -> None:
     left.terms[scope] = [Term(sets.weight, grouping.prices)]
     left.fixed.pop(scope, None)
     left.messages.own[at] = left.table(scope)
-    whole: dict[Scope, tuple[Table, Groups]] = {}
+    whole: dict[Scope, tuple[Entries, Groups]] = {}
     for pair, table, groups in links(at, sets.value, sets.uses, grouping):
         before = whole.get(pair)
-        whole[pair] = (table, groups) if before is None else (before[0] + table, common(before[1], groups))
+        whole[pair] = (table, groups) if before is None else added(before, (table, groups))
     for pair, (table, groups) in whole.items():
-        alive = left.alive[pair[0]]
-        left.fixed[pair] = table[alive]
-        left.messages.replace(pair, left.table(pair), kept(groups, (alive, left.alive[at])))
+        alike, places = kept(Alike(groups), (left.alive[pair[0]], left.alive[at]))
+        left.fixed[pair] = taken(table, places)
+        left.messages.replace(pair, left.table(pair), alike)
 
 
 def _states(left: Left, sets: Sets) -> list[State] | None:

@@ -1,8 +1,9 @@
 """A bound on all plans of a large Program, found once somebody asks how good its plan is.
 
 On one or two axes it is that of a proof (`prove.py`) that makes no plans. On more, and where everything that can be chosen is
-too much, the problem is relaxed: axes of one size are alike, and all as quick as the quickest (`alike_axes.py`). Where even that
-is too much, the mesh has two of its axes, of two one, and its devices are as many times as fast as devices share each of theirs.
+too much, the problem is relaxed: axes of one size with links as quick are alike (`alike_axes.py`); where that is too much, all of
+one size are, as quick as the quickest of these. Where even that is too much, the mesh has two of its axes, of two one, and its
+devices are as many times as fast as devices share each of theirs.
 
     8x8x8 devices   ->   8x8 devices, each with 8 times the flops, memory and links; all links like the quickest
 
@@ -17,7 +18,8 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -39,42 +41,65 @@ from sharding.spec import PartitionSpec, placement_of
 from sharding.topology import Topology
 
 KEPT: Final = 2  # axes
-WAYS: Final = WeakKeyDictionary[Machine, "tuple[Distances, AlikeWays]"]()  # shortest ones, where a machine's axes are alike
-MOST: Final = 3e8  # effort of a relaxed proof: its prices stay as they are, and more rounds hardly raise its bound
+# Shortest ones, where a machine's axes are alike with such links.
+WAYS: Final = WeakKeyDictionary[Machine, "dict[Topology, tuple[Distances, AlikeWays]]"]()
 
 
 def bound_on(draft: Draft, ties: Mapping[int, int], upper: float, effort: float) -> float:
     """Seconds that every plan of a draft's Program takes at least, no more than those of a plan that is there; 0 where the tables
     would be too large."""
-    bound = 0.0
+    relaxed, bound = Relaxed(draft, ties, upper, effort), 0.0
     if not has_many_axes(draft.machine):
-        bound = _proved(draft, draft.machine, draft.annotations, ties, upper, effort)
-    return bound or relaxed_bound_on(draft, ties, upper, effort)
+        bound = relaxed.bound_with(draft.machine, draft.annotations)
+    return bound or relaxed.bound()
 
 
-def relaxed_bound_on(
-    draft: Draft,
-    ties: Mapping[int, int],
-    upper: float,
-    effort: float,
-    deadline: float = math.inf,
-    attempt: Callable[[Model, Sequence[int]], object] | None = None,
-) -> float:
-    """The same of the relaxed problem; 0 where values have to be on axes that are not kept, too. `attempt` is given what is best
-    where axes are alike: as it is, with axes in the order of the mesh, it is often a good plan."""
-    machine, annotations = draft.machine, draft.annotations
-    axes = sorted(_axes(machine), key=lambda name: -machine.mesh.shape[name])
-    eqns = itertools.chain.from_iterable(program.eqns for program in programs_in(draft.program))
-    if len(axes) < KEPT or any(eqn.op.seed is not None or eqn.op.pinned is not None for eqn in eqns):
-        return 0.0
-    effort, alike = min(effort, MOST), with_alike_axes(machine)
-    whole = _without(annotations, draft, frozenset())
-    bound = _proved(draft, alike, whole, ties, upper, effort, Counts(alike), deadline, attempt)
-    if bound or time.perf_counter() > deadline:
-        return bound
-    kept = axes[: min(KEPT, len(axes) - 1)]
-    annotations = _without(annotations, draft, frozenset(kept))
-    return _proved(draft, relaxed(machine, kept), annotations, ties, upper, effort, deadline=deadline)
+@dataclass(frozen=True)
+class Relaxed:
+    """The relaxed problem of a draft. `upper`: seconds of a plan that is there. `effort`, `worth`, `near`: as of a proof.
+    `attempt` is given what is best where axes are alike: with axes in the order of the mesh it is often a good plan."""
+
+    draft: Draft
+    ties: Mapping[int, int]
+    upper: float
+    effort: float
+    deadline: float = math.inf
+    worth: float = 0.0
+    near: float = 0.0
+    attempt: Callable[[Model, Sequence[int]], object] | None = None
+
+    def bound(self) -> float:
+        """Seconds that every plan takes at least, no more than `upper`; 0 where values have to be on axes that are not kept,
+        too."""
+        machine, annotations = self.draft.machine, self.draft.annotations
+        axes = sorted(_axes(machine), key=lambda name: -machine.mesh.shape[name])
+        eqns = itertools.chain.from_iterable(program.eqns for program in programs_in(self.draft.program))
+        if len(axes) < KEPT or any(eqn.op.seed is not None or eqn.op.pinned is not None for eqn in eqns):
+            return 0.0
+        whole = _without(annotations, self.draft, frozenset())
+        for alike in alike_machines(machine):
+            bound = self.bound_with(alike, whole, Counts(alike))
+            if bound or time.perf_counter() > self.deadline:
+                return bound
+        kept = axes[: min(KEPT, len(axes) - 1)]
+        return self.bound_with(relaxed(machine, kept), _without(annotations, self.draft, frozenset(kept)))
+
+    def bound_with(self, machine: Machine, annotations: Annotations, domain: Domain | None = None) -> float:
+        """That of a proof on a machine; 0 where it would be too large."""
+        draft, ties, is_alike = self.draft, self.ties, isinstance(machine, AlikeAxes)
+        floors = _alike_floors(draft, machine) if is_alike else Floors(machine, not isinstance(machine, Sharing))
+        prices = PriceList(machine, stays=isinstance(machine, Sharing), floors=floors)
+        try:
+            model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices, is_whole=False)
+        except TooWide:
+            return 0.0
+        proof = Proof(model, self.upper, None, self.effort, self.deadline, worth=self.worth)
+        proof.near = self.near
+        proof.run()
+        if self.attempt is not None and is_alike and not proof.is_closed:
+            for choices in proof.suggested():
+                self.attempt(model, choices)
+        return min(self.upper, proof.bound)
 
 
 def has_many_axes(machine: Machine) -> bool:
@@ -86,46 +111,25 @@ def _axes(machine: Machine) -> list[str]:
     return [name for name, size in machine.mesh.shape.items() if size > 1]
 
 
-def _proved(
-    draft: Draft,
-    machine: Machine,
-    annotations: Annotations,
-    ties: Mapping[int, int],
-    upper: float,
-    effort: float,
-    domain: Domain | None = None,
-    deadline: float = math.inf,
-    attempt: Callable[[Model, Sequence[int]], object] | None = None,
-) -> float:
-    """The bound of a proof on a machine; 0 where it would be too large."""
-    is_alike = isinstance(machine, AlikeAxes)
-    floors = _alike_floors(draft, machine) if is_alike else Floors(machine, not isinstance(machine, Sharing))
-    prices = PriceList(machine, stays=isinstance(machine, Sharing), floors=floors)
-    try:
-        model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices, is_whole=False)
-    except TooWide:
-        return 0.0
-    proof = Proof(model, upper, None, effort, deadline)
-    proof.run()
-    if attempt is not None and not proof.is_closed:
-        for choices in proof.suggested():
-            attempt(model, choices)
-    return min(upper, proof.bound)
-
-
-def _alike_floors(draft: Draft, machine: AlikeAxes) -> AlikeFloors:
+def _alike_floors(draft: Draft, machine: Machine) -> AlikeFloors:
     """Shortest ways are the same for all that is planned on the draft's machine, such as one Program written in several ways."""
+    assert isinstance(machine, AlikeAxes)
     floors = AlikeFloors(machine)
-    floors.distances, floors.least = WAYS.setdefault(draft.machine, (floors.distances, floors.least))
+    ways = WAYS.setdefault(draft.machine, {})
+    floors.distances, floors.least = ways.setdefault(machine.topology, (floors.distances, floors.least))
     return floors
 
 
-def with_alike_axes(machine: Machine) -> AlikeAxes:
-    """All axes like the quickest."""
-    axes = list(machine.mesh.axis_names)
-    alike = AlikeAxes(machine.mesh, dataclasses.replace(machine.target, topology=_faster(machine.topology, axes, 1)))
-    alike.uses = machine.uses  # of values, whatever the machine
-    return alike
+def alike_machines(machine: Machine) -> Iterator[AlikeAxes]:
+    """With axes as they are; then, if that is another machine, with each like the quickest of its size."""
+    mesh, topology = machine.mesh, machine.topology
+    same = {name: [other for other, size in mesh.shape.items() if size == mesh.shape[name]] for name in mesh.axis_names}
+    latency = {name: min(topology.latency[other] for other in others) for name, others in same.items()}
+    bandwidth = {name: max(topology.bandwidth[other] for other in others) for name, others in same.items()}
+    for each in dict.fromkeys((topology, dataclasses.replace(topology, latency=latency, bandwidth=bandwidth))):
+        alike = AlikeAxes(mesh, dataclasses.replace(machine.target, topology=each))
+        alike.uses = machine.uses  # of values, whatever the machine
+        yield alike
 
 
 def relaxed(machine: Machine, axes: list[str]) -> Machine:

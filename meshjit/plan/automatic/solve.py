@@ -33,7 +33,7 @@ from meshjit.plan.automatic.prescribe import prescribed_like
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.prove import ROUND, Proof
-from meshjit.plan.automatic.relax import bound_on, has_many_axes, relaxed_bound_on
+from meshjit.plan.automatic.relax import Relaxed, bound_on, has_many_axes
 from meshjit.plan.automatic.saved import saved_of
 from meshjit.plan.automatic.within import Within
 from meshjit.plan.cost import Machine
@@ -73,6 +73,7 @@ class Search(Made):
         self.ends = set[float]()  # seconds of those that are behind
         self.bound, self.is_complete = 0.0, False  # of seconds and rent
         self.spent_in_vain = 0.0  # effort of a proof that is given up
+        self.is_relaxed = False  # whether the bound is that of a relaxed problem
         self.unlimited = 0.0  # the bound of plans that hold more than the memory, too
         self.tried = set[tuple[int, ...]]()  # assignments of the proof's Model
         self.in_blocks: Found | None = None  # of plans that do loops in blocks of iterations, where all were compared
@@ -147,6 +148,18 @@ class Search(Made):
         if is_open and self.unfit.is_faster_than(self.most):
             self.unfit.fastest_lighter(self.quickest)
             fit(self, self.priced)
+        if has_many_axes(self.machine):
+            self._relax()
+
+    def _relax(self) -> None:
+        """Bound all plans where axes are alike, and make those that are best there. On many axes that finds better plans than
+        descents do, which go along one at a time."""
+        if self.is_complete or self.is_late or self.best is None or not (self.later or self.effort):
+            return
+        effort, worth, near = (self.later, 0.0, FAR_OF_LONG) if self.later else (self.effort, self.worth, 0.0)
+        relaxed = Relaxed(self.draft, self.ties, self.most, effort, self.deadline, worth, near, self.attempt)
+        self.bound, self.is_relaxed = max(self.bound, relaxed.bound()), True
+        self.is_complete = self.bound * EQUAL >= self.most
 
     @functools.cached_property
     def is_hopeless(self) -> bool:
@@ -202,10 +215,9 @@ class Search(Made):
             self.proof.left.forget_prices()
             bound, self.is_complete = self._proved(self.proof)
             self.bound = max(self.bound, bound)
-        is_relaxed = self.begins_relaxed and self.best is not None
-        if is_relaxed:
-            self.bound = max(self.bound, self._relaxed())
-        is_near = self.is_complete or self.most <= (NEAR_RELAXED if is_relaxed else NEAR) * self.bound
+        elif self.effort > 0 and not self.is_relaxed:
+            self._relax()
+        is_near = self.is_complete or self.most <= (NEAR_RELAXED if self.is_relaxed else NEAR) * self.bound
         if not is_near and self.quickest <= FAR * self.rival:
             self._descend(self._further)
 
@@ -357,16 +369,10 @@ class Search(Made):
             return proof.bound, False
         return max(bound, proof.bound), is_complete
 
-    def _relaxed(self) -> float:
-        """A bound where axes are alike, and the plans that are best there."""
-        assert self.best is not None
-        effort = self.later or self.effort
-        return relaxed_bound_on(self.draft, self.ties, self.best.seconds, effort, self.deadline, self.attempt)
-
     @property
     def is_bounded_later(self) -> bool:
         """Whether the bound is worked out once somebody asks for it: where the search was too long for a proof."""
-        return bool(self.later) and not (self.begins_relaxed and self.best is not None)
+        return bool(self.later) and not self.is_relaxed
 
     def _proved_later(self, best: Candidate, known: float) -> Callable[[], float]:
         """What bounds the seconds of all plans then."""
@@ -400,7 +406,7 @@ class Search(Made):
     def _further(self) -> int | None:
         """How many more may be gone once a proof is over: of long Programs only that which was begun, or all where the best plan
         is very far from a bound that was proved."""
-        is_bounded = self.proof is not None or self.begins_relaxed
+        is_bounded = self.proof is not None or self.is_relaxed
         if not self.is_long or (self.later and is_bounded and self.most > VERY_FAR_OF_LONG * self.bound):
             return None
         return int(self.is_begun)
@@ -415,10 +421,3 @@ class Search(Made):
         """Whether the first round of a proof goes on from the first step of a descent. It often finds more than further steps,
         which are taken only where its bound lets them gain something."""
         return self.later > 0 and self.effort > 0 and not has_many_axes(self.machine)
-
-    @property
-    def begins_relaxed(self) -> bool:
-        """Whether the bound of a relaxed problem is sought at once: where all that can be chosen is too much for a proof. On many
-        axes it finds better plans than descents do, too, which go along one at a time; so it is sought of long Programs there."""
-        is_too_much = self.effort > 0 and not self.is_complete and not self.is_late and self.proof is None
-        return is_too_much or (self.later > 0 and has_many_axes(self.machine))

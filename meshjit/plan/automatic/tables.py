@@ -7,28 +7,30 @@ dearest member, whose price alone counts, so that there are few, whatever is ask
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from meshjit.plan.automatic.alike_choices import Groups, common
+from meshjit.plan.automatic.alike_choices import Alike, Groups, Index, alike_of, common, onto, over
 from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.candidate import rent
 from meshjit.plan.automatic.decisions import Decision, Demands, Kind, Value
 from meshjit.plan.automatic.eliminate import TooWide
-from meshjit.plan.automatic.price_list import FREE, PriceList
+from meshjit.plan.automatic.price_list import FREE, MOST_ENTRIES, PriceList
 from meshjit.plan.automatic.problem import Problem, Scope, Table, weighted
+from meshjit.plan.automatic.reached import NEVER, Entries, Prefixes, Reached, plus, taken, whole
 from meshjit.plan.automatic.versions import subsets
 from meshjit.plan.cost import Machine
 from sharding.placement import Placement
 
-TWO: Final = 2  # readers that have a table of their own with the maker
-MOST_ENTRIES: Final = 30_000_000  # of tables whose prices are kept by number
-BOOLS: Final = 8  # take the bytes of an entry
+TWO: Final = 2  # readers that have a table of their own with the maker,
+MOST_OF_READERS: Final = 1 << 16  # if that has no more entries
+MOST_OF_SETS: Final = 1 << 15  # entries of a table between a reader and sets of placements, where each has one
 MOST_SETS: Final = 600  # of the largest size: of larger ones there are none where there would be more
 
 
@@ -40,49 +42,78 @@ def few_entries(count: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Sets of placements of a value. By set: its home, and its price, or the number of that; by set and placement, whether it is
-    there."""
+    """Sets of placements of a value. By set: its home, and its price, or the number of that; and by placement and set whether it
+    is `there`, or where sets are `prefixes`, by placement and home from which on."""
 
     homes: ByChoice[Placement]
     places: Mapping[Placement, int]
-    have: Any
+    there: Any
     prices: Any
+    prefixes: Prefixes | None = None
 
     def is_like(self, other: Grouping | None) -> bool:
         return (
             other is not None
             and [*self.homes] == [*other.homes]
             and self.places == other.places
-            and np.array_equal(self.have, other.have)
+            and np.array_equal(self.there, other.there)
         )
+
+    def holds(self, requests: Sequence[tuple[Placement, ...]]) -> Entries:
+        """By request, each for some placements, and set: 0 where they are all in it, inf elsewhere."""
+        nowhere = np.full(self.there.shape[1], NEVER if self.prefixes is not None else 0)
+        each = [[self.there[self.places[p]] if p in self.places else nowhere for p in asked] for asked in requests]
+        if self.prefixes is None:
+            return _allowed(np.array([np.all(asked, axis=0) for asked in each]))
+        reached = Reached(np.array([np.max(asked, axis=0) for asked in each]), self.prefixes)
+        return reached if math.prod(reached.shape) > MOST_OF_SETS else reached.whole()
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A part of a table: prices by number, times a weight. Its axes are those of a scope in ascending order. Of entries with a
-    number in `others`, too, the dearer counts: they are bounds on the price of both together, whose number `together` gives."""
+    """A part of a table: prices by number, times a weight, with an entry for all choices that are alike. Its axes are those of a
+    scope in ascending order. Of entries with a number in `others`, too, the dearer counts: they are bounds on the price of both
+    together, whose number `together` gives."""
 
     weight: float
     numbers: Any
     others: Any = None
     together: Callable[[Sequence[int]], int] | None = None  # by choices of the scope's variables
 
+    def over(self, at: Index) -> Term:
+        """The same for other entries, which have those of these places."""
+        index = np.ix_(*at)
+        return replace(self, numbers=self.numbers[index], others=None if self.others is None else self.others[index])
+
+
+class Taken(NamedTuple):
+    """Parts of tables with prices by number, the others, and which choices of their variables are alike."""
+
+    terms: dict[Scope, list[Term]]
+    fixed: dict[Scope, Entries]
+    alike: dict[Scope, Alike | None]
+
 
 @dataclass
 class Tables:
-    """Fills `problem`. With `prices`, parts that have a price are kept as `terms` and are not in the problem yet."""
+    """Fills `problem`. With `prices`, parts that have a price are kept as `terms` and are not in the problem yet, and tables over
+    several variables have one entry for all choices that are `alike`."""
 
     problem: Problem
     versions: int
     prices: PriceList | None = None
     terms: dict[Scope, list[Term]] = field(default_factory=dict[Scope, list[Term]])
+    groups: dict[Scope, list[Groups]] = field(default_factory=dict[Scope, list[Groups]])  # of terms over several variables
+    allowed: dict[Scope, tuple[Entries, Groups]] = field(default_factory=dict[Scope, Any])  # between sets and decisions
+    fixed: dict[Scope, Entries] = field(default_factory=dict[Scope, Any])  # these, in the end
+    alike: dict[Scope, Alike | None] = field(default_factory=dict[Scope, "Alike | None"])
     versions_of: dict[object, tuple[int, Sequence[Placement]]] = field(default_factory=dict[object, Any])
     known: dict[object, Any] = field(default_factory=dict[object, Any])  # small tables of prices
     sets: list[Sets] = field(default_factory=list[Any])
-    groups: dict[Scope, Groups] = field(default_factory=dict[Scope, Groups])  # of choices that are alike
     rents: dict[int, Table] = field(default_factory=dict[int, Table])  # by number of the decision
-    entries: int = 0
-    links: int = 0  # entries of tables between sets of placements, and decisions
+    entries: int = 0  # of terms
+    united: int = 0  # of all tables over several variables
+    places: int = 0  # in the orders of homes
     is_whole: bool = True  # whether every set of placements is among the choices
 
     def decisions(self, decisions: Sequence[Decision], kinds: Mapping[object, Kind], machine: Machine) -> None:
@@ -107,18 +138,38 @@ class Tables:
             fixed = [by for by, demands in uses if len(demands.different) == 1]
             if len(uses) == 1:
                 self._pair(value, *uses[0], value.weight * counts[key])
-            elif self.prices is not None and len(uses) == TWO and _are_single(value, uses):
+            elif self.prices is not None and len(uses) == TWO and _are_single(value, uses) and _are_few(value, uses):
                 self._pair_of_readers(value, uses, value.weight * counts[key])
             elif len(fixed) == len(uses):
                 self._unary(value, tuple(p for _, demands in uses for p in demands[0]), value.weight * counts[key])
             else:
                 self._versions(value, uses, value.weight * counts[key])
 
-    def take(self) -> tuple[dict[Scope, list[Term]], dict[Scope, Table]]:
-        """All terms, and the tables of the problem, which are gone from here then: they are large."""
-        terms, self.terms = self.terms, {}
-        fixed, self.problem.tables = self.problem.tables, {}
-        return terms, fixed
+        self._unite()
+
+    def _unite(self) -> None:
+        """The parts of a table over the same choices: those that are alike in each of them."""
+        for scope, groups in self.groups.items():
+            alike = self._alike(scope, functools.reduce(common, groups))
+            self.terms[scope] = [term.over(onto(alike, own)) for term, own in zip(self.terms[scope], groups, strict=True)]
+        for scope, (table, groups) in self.allowed.items():
+            self.fixed[scope] = over(self._alike(scope, groups), table, groups)
+            self.united += self.fixed[scope].size
+        self.groups, self.allowed = {}, {}
+
+    def _alike(self, scope: Scope, groups: Groups) -> Alike | None:
+        """Which choices of the variables of a table are alike. TooWide where all terms have too many entries."""
+        alike = self.alike[scope] = alike_of(groups)
+        if scope in self.terms:
+            self.united += math.prod(map(len, groups if alike is None else alike.firsts))
+            few_entries(self.united)
+        return alike
+
+    def take(self) -> Taken:
+        """All of them, which are gone from here then: they are large."""
+        tables = Taken(self.terms, self.problem.tables | self.fixed, self.alike)
+        self.terms, self.fixed, self.problem.tables = {}, {}, {}
+        return tables
 
     def _prices(self, value: Value, asked: tuple[tuple[Placement, ...], ...]) -> Any:
         """By home and what is asked for: seconds, or the numbers of the prices."""
@@ -141,46 +192,52 @@ class Tables:
         return numbers
 
     def _add(self, scope: Scope, table: Table, weight: float, groups: Groups) -> None:
+        """A part of a table, by groups of choices that are alike in it."""
         if self.prices is None:
-            self.problem.add(scope, weighted(weight, table))
-            return
-        order = sorted(range(len(scope)), key=lambda i: scope[i])
-        term = Term(weight, np.ascontiguousarray(np.transpose(table, order)))
-        self._add_term(tuple(scope[i] for i in order), term, tuple(groups[i] for i in order))
+            self.problem.add(scope, weighted(weight, table[np.ix_(*groups)]))
+        else:
+            self._add_term(scope, Term(weight, table), groups)
 
     def _add_term(self, scope: Scope, term: Term, groups: Groups) -> None:
+        """A part of a table over one variable has an entry for each choice."""
         self.entries += term.numbers.size
         few_entries(self.entries)
-        self.terms.setdefault(scope, []).append(term)
-        self._group(scope, groups)
-
-    def _group(self, scope: Scope, groups: Groups) -> None:
-        """A part of a table for which these choices are alike."""
+        order = sorted(range(len(scope)), key=lambda i: scope[i])
+        scope, groups = tuple([scope[i] for i in order]), tuple([groups[i] for i in order])
+        numbers, others = (None if n is None else np.ascontiguousarray(n.transpose(order)) for n in (term.numbers, term.others))
+        term = replace(term, numbers=numbers, others=others)
+        self.terms.setdefault(scope, []).append(term if len(scope) > 1 else term.over(groups))
         if len(scope) > 1:
-            before = self.groups.get(scope)
-            self.groups[scope] = groups if before is None else common(before, groups)
+            self.groups.setdefault(scope, []).append(groups)
+
+    def _add_allowed(self, scope: Scope, table: Entries, groups: Groups) -> None:
+        """A table between a decision and a variable of sets, whose number is larger."""
+        if self.prices is None:
+            self.problem.add(scope, whole(table)[np.ix_(*groups)].astype(np.float64))
+        else:
+            before = self.allowed.get(scope)
+            self.allowed[scope] = (table, groups) if before is None else added(before, (table, groups))
 
     def _unary(self, value: Value, asked: tuple[Placement, ...], weight: float) -> None:
-        self._add((value.maker.number,), self._prices(value, (asked,))[value.homes.at, 0], weight, (value.homes.at,))
+        self._add((value.maker.number,), self._prices(value, (asked,))[:, 0], weight, (value.homes.at,))
 
     def _pair(self, value: Value, by: Decision, demands: Demands, weight: float) -> None:
         prices, rows, columns = self._prices(value, demands.different), value.homes.at, demands.at
         if by is value.maker:
-            self._add((by.number,), prices[rows, columns], weight, (rows,))
+            self._add((by.number,), prices[rows, columns], weight, (np.arange(len(rows)),))
         else:
-            self._add((value.maker.number, by.number), prices[rows[:, None], columns], weight, (rows, columns))
+            self._add((value.maker.number, by.number), prices, weight, (rows, columns))
 
     def _pair_of_readers(self, value: Value, uses: Sequence[tuple[Decision, Demands]], weight: float) -> None:
         """A table over the maker and both readers. At first the dearer of the two placements counts alone."""
         assert self.prices is not None
         prices, (first, firsts), (second, seconds) = self.prices, *uses
-        few_entries(self.entries + math.prod(len(each.at) for each in (value.homes, firsts, seconds)))
+        few_entries(self.entries + math.prod(len(each.different) for each in (value.homes, firsts, seconds)))
         homes, asked = value.homes, dict.fromkeys(p for d in (*firsts.different, *seconds.different) for p in d)
         whole = tuple(p for p in asked if not p.partial)
         alone, least = (self._numbers(value, tuple(asked), among) for among in ((), whole))
         places = {p: i for i, p in enumerate(asked)}
-        left, right = (np.array([places[p] for (p,) in side.different])[side.at] for side in (firsts, seconds))
-        alone, least = alone[homes.at], least[homes.at]
+        left, right = (np.array([places[p] for (p,) in side.different]) for side in (firsts, seconds))
         a, b = alone[:, left][:, :, None], alone[:, right][:, None, :]
         one = (a == FREE) | (b == FREE) | (left[:, None] == right)
         numbers = np.where(one, np.where(a == FREE, b, a), least[:, left][:, :, None])
@@ -192,10 +249,7 @@ class Tables:
             by = dict(zip(order, choices, strict=True))
             return prices.number(value.prices, value.var, value.homes[by[0]], (*firsts[by[1]], *seconds[by[2]]))
 
-        numbers, others = (np.ascontiguousarray(np.transpose(each, order)) for each in (numbers, others))
-        groups = homes.at, firsts.at, seconds.at
-        term = Term(weight, numbers, others, together)
-        self._add_term(tuple(scope[i] for i in order), term, tuple(groups[i] for i in order))
+        self._add_term(scope, Term(weight, numbers, others, together), (homes.at, firsts.at, seconds.at))
 
     def _versions(self, value: Value, uses: Sequence[tuple[Decision, Demands]], weight: float) -> None:
         """A variable for the placements under which a value exists, in the middle between its maker and its uses."""
@@ -205,17 +259,15 @@ class Tables:
             sets = [(h, *s) for h in homes for s in self._subsets(h, asked, len(homes), len(uses))]
             grouping = grouped(sets, [value.prices.seconds(value.var, s[0], s[1:]) for s in sets])
         else:
-            sets = len(homes) * (len(asked) + 1)
-            self.links += sets * sum([len(each.at) for each in (value.homes, *[demands for _, demands in uses])])
-            few_entries(max(self.links, sets * (len(homes) + len(asked)) // BOOLS))
+            self.places += len(homes) * (len(asked) + 1)
+            few_entries(self.places)
             grouping = by_dearest(self.prices, value, homes, asked)
         number = self.problem.variable([0.0] * len(grouping.homes))
-        self._add((number,), grouping.prices, weight, (grouping.homes.at,))
+        self._add((number,), grouping.prices, weight, (np.arange(len(grouping.prices)),))
         self.versions_of[value.key] = number, grouping.homes
         self.sets.append(Sets(number, value, uses, weight))
         for scope, table, groups in links(number, value, uses, grouping):
-            self.problem.add(scope, table.astype(np.float64) if self.prices is None else table)
-            self._group(scope, groups)
+            self._add_allowed(scope, table, groups)
 
     def _numbers(self, value: Value, asked: tuple[Placement, ...], among: tuple[Placement, ...]) -> Any:
         """By home and placement that is asked for, the numbers of the prices."""
@@ -247,27 +299,40 @@ class Sets:
 def grouped(sets: Sequence[tuple[Placement, ...]], prices: Sequence[float]) -> Grouping:
     """Sets as they are, each with its home first."""
     places = {p: i for i, p in enumerate(dict.fromkeys(p for each in sets for p in each))}
-    have = np.zeros((len(sets), len(places)), bool)
-    for row, each in zip(have, sets, strict=True):
-        row[[places[p] for p in each]] = True
-    return Grouping(ByChoice(each[0] for each in sets), places, have, np.array(prices))
+    there = np.zeros((len(places), len(sets)), bool)
+    for i, each in enumerate(sets):
+        there[[places[p] for p in each], i] = True
+    return Grouping(ByChoice(each[0] for each in sets), places, there, np.array(prices))
 
 
 def by_dearest(prices: PriceList, value: Value, homes: Sequence[Placement], asked: Sequence[Placement]) -> Grouping:
     """All sets of a value in groups by their dearest member, whose price counts alone."""
     numbers = prices.numbers(value.prices, value.var, homes, asked, tuple(asked))
     places = {p: i for i, p in enumerate(dict.fromkeys([*homes, *asked]))}
-    firsts, have, costs = list[Placement](), list[Any](), list[Any]()
-    for home, own in zip(homes, numbers, strict=True):
+    needs, costs = np.full((len(places), len(homes)), NEVER), list[Any]()
+    for at, (home, own) in enumerate(zip(homes, numbers, strict=True)):
         others = np.flatnonzero([p != home for p in asked])
         others = others[np.argsort(prices.seconds[own[others]], kind="stable")]
-        among = np.zeros((len(others) + 1, len(places)), bool)
-        among[:, [places[asked[i]] for i in others]] = np.tri(len(others) + 1, len(others), -1, bool)
-        among[:, places[home]] = True
-        firsts += [home] * len(among)
-        have.append(among)
+        needs[[places[asked[i]] for i in others], at] = np.arange(1, len(others) + 1)
+        needs[places[home], at] = 0
         costs.append(np.append(FREE, own[others]))
-    return Grouping(ByChoice(firsts), places, np.concatenate(have), np.concatenate(costs))
+    lengths = [len(each) for each in costs]
+    prefixes = Prefixes(np.repeat(np.arange(len(homes)), lengths), np.concatenate([np.arange(n) for n in lengths]))
+    firsts = ByChoice(home for home, length in zip(homes, lengths, strict=True) for _ in range(length))
+    return Grouping(firsts, places, needs, np.concatenate(costs), prefixes)
+
+
+def added(first: tuple[Entries, Groups], second: tuple[Entries, Groups]) -> tuple[Entries, Groups]:
+    """The sum of two tables over groups of the same choices."""
+    groups = common(first[1], second[1])
+    firsts = [np.unique(group, return_index=True)[1] for group in groups]
+    tables = [taken(table, tuple([g[at] for g, at in zip(own, firsts, strict=True)])) for table, own in (first, second)]
+    return plus(*tables), groups
+
+
+def _are_few(value: Value, uses: Sequence[tuple[Decision, Demands]]) -> bool:
+    """Whether a table over the maker and both readers is not too large, so that there need be no variable of sets."""
+    return math.prod([len(each.different) for each in (value.homes, *[demands for _, demands in uses])]) <= MOST_OF_READERS
 
 
 def _are_single(value: Value, uses: Sequence[tuple[Decision, Demands]]) -> bool:
@@ -277,23 +342,15 @@ def _are_single(value: Value, uses: Sequence[tuple[Decision, Demands]]) -> bool:
 
 def links(
     number: int, value: Value, uses: Sequence[tuple[Decision, Demands]], sets: Grouping
-) -> Iterator[tuple[Scope, Table, Groups]]:
-    """Tables between a variable of sets and decisions: the home is where the value is made, and what is asked for is there. They
-    are many and large, and hold 0 and inf alone, so they are float32."""
-    made = {home: i for i, home in enumerate(value.homes.different)}
-    homes = np.array([made[home] for home in sets.homes.different], np.intp)[sets.homes.at]
-    yield (value.maker.number, number), _allowed(value.homes.at[:, None] == homes), (value.homes.at, homes)
+) -> Iterator[tuple[Scope, Entries, Groups]]:
+    """Tables between a variable of sets and decisions, by groups of choices that are alike: the home is where the value is made,
+    and what is asked for is there. They are many and large, and hold 0 and inf alone, so they are float32."""
+    made, count = {home: i for i, home in enumerate(value.homes.different)}, len(sets.homes)
+    homes = np.array([made[home] for home in sets.homes.different], np.intp)
+    yield (value.maker.number, number), _allowed(np.arange(len(made))[:, None] == homes), (value.homes.at, sets.homes.at)
     for by, demands in uses:
-        there = np.array([_there(sets, each) for each in demands.different])
-        yield (by.number, number), _allowed(there)[demands.at], (demands.at, np.arange(len(homes)))
+        yield (by.number, number), sets.holds(demands.different), (demands.at, np.arange(count))
 
 
 def _allowed(flags: Any) -> Any:
     return np.where(flags, np.float32(0), np.float32(np.inf))
-
-
-def _there(sets: Grouping, asked: Sequence[Placement]) -> Any:
-    """In which of the sets all of these placements are."""
-    if not all(p in sets.places for p in asked):
-        return np.zeros(len(sets.have), bool)
-    return sets.have[:, [sets.places[p] for p in asked]].all(axis=1)
