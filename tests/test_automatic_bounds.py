@@ -279,7 +279,8 @@ def test_axes_with_other_links_are_not_alike() -> None:
     takes = machine.seconds(type, in_x, whole)
     slow, quick = (float(AlikeFloors(m).table(type, [in_x], [whole])[0, 0]) for m in (apart, together))
     assert 0.9 * takes < slow <= takes * EQUAL and 5 * quick < takes
-    draft = first_draft(program(2), Annotations([None] * 3, [None] * 2), Assigner(machine))
+    step = traced(residual, ["f32[4096, 4096]"] * 2 + ["f32[256, 4096]"])
+    draft = first_draft(step, Annotations([None] * 3, [None] * 2), Assigner(machine))
     least = near_the_best(searched(draft))
     bounds = [Relaxed(draft, {}, 2 * least, EFFORT).bound_with(m, draft.annotations, Counts(m)) for m in (apart, together)]
     assert 0 < bounds[1] < bounds[0] <= least * EQUAL
