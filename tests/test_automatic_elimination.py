@@ -26,7 +26,7 @@ from meshjit.plan.automatic.messages import Messages
 from meshjit.plan.automatic.order import order_of
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.refusal import DoesNotFit
-from meshjit.plan.automatic.suggest import among_few
+from meshjit.plan.automatic.suggest import among, little
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime.targets import target_for
 from meshjit.sharding import PartitionSpec as P
@@ -172,14 +172,23 @@ def test_the_best_among_few_choices(problem: Problem, seed: int, largest: int) -
     generator = np.random.default_rng(seed)
     excess = [generator.permutation(size) for size in problem.sizes]  # the choice of 0 is always one of them
     known = [int(generator.integers(size)) for size in problem.sizes]
-    few = [[c for c in range(len(each)) if each[c] <= 1] for each in excess]
-    assignments = [*among_few(problem, known, largest, excess, 1)]
+    few, kept = [[c for c in range(len(each)) if each[c] <= 1] for each in excess], little(excess, 1)
+    assignments = [*among(kept, only(problem, kept), known, largest)]
     for cost, choices in assignments:
         assert problem.cost(choices) == cost and all(c in kept for c, kept in zip(choices, few, strict=True))
     least = min(map(problem.cost, itertools.product(*few)))
     assert assignments[0][0] == least if largest > 4 else assignments[0][0] >= least
     best = [int(each.argmin()) for each in excess]
-    assert [choices for _, choices in among_few(problem, known, largest, excess, -1)] == [best]
+    kept = little(excess, -1)
+    assert [choices for _, choices in among(kept, only(problem, kept), known, largest)] == [best]
+
+
+def only(problem: Problem, kept: Sequence[Any]) -> Problem:
+    """With these choices of each variable alone."""
+    few = Problem()
+    few.sizes = [len(choices) for choices in kept]
+    few.tables = {scope: table[np.ix_(*[kept[v] for v in scope])] for scope, table in problem.tables.items()}
+    return few
 
 
 @pytest.mark.parametrize("last", [[], [0], [1, 2], [0, 1]])

@@ -15,14 +15,16 @@ from typing import Any, Final
 import numpy as np
 
 from meshjit.plan.automatic.alike_choices import Index
+from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
 from meshjit.plan.automatic.problem import Problem, Scope, weighted
-from meshjit.plan.automatic.reached import Reached, taken, whole
+from meshjit.plan.automatic.reached import Reached, taken
 from meshjit.plan.automatic.tables import Grouping, Term
 
 FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
+MOST_ENTRIES: Final = 1 << 26  # of tables that have one for each choice: 512 MiB
 
 
 class Left:
@@ -75,15 +77,16 @@ class Left:
         """An assignment as the Model numbers choices, by number of the decision."""
         return [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]
 
-    def problem(self) -> Problem:
-        """What is left to choose from."""
-        problem = Problem()
-        for own in self.messages.own:
-            problem.variable(own)
-        for scope, table in self.messages.pairs.items():
-            alike, each = self.messages.alike[scope], whole(table)
-            each = np.where(each >= self.much, np.inf, each)
-            problem.add(scope, each.astype(np.float64) if alike is None else each[np.ix_(*alike.groups)])
+    def problem(self, kept: Sequence[Any] | None = None) -> Problem:
+        """What is left to choose from; by variable, these choices alone. TooWide where tables would be larger than memory."""
+        problem, entries = Problem(), self.messages.entries(self.alive if kept is None else kept)
+        if entries > MOST_ENTRIES:
+            raise TooWide(f"tables of {entries:,} entries")
+        for v, own in enumerate(self.messages.own):
+            problem.variable(own if kept is None else own[kept[v]])
+        for scope in self.messages.pairs:
+            table = self.messages.table(scope, kept).astype(np.float64, copy=False)
+            problem.add(scope, np.where(table >= self.much, np.inf, table))
         return problem
 
     def without_rent(self) -> Problem:

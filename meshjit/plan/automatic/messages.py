@@ -24,7 +24,7 @@ import numpy as np
 
 from meshjit.plan.automatic.alike_choices import Alike, Index, kept as kept_alike
 from meshjit.plan.automatic.problem import Scope, Table
-from meshjit.plan.automatic.reached import READER, SETS, Entries, Reached, taken
+from meshjit.plan.automatic.reached import READER, SETS, Entries, Reached, taken, whole
 
 Excess: TypeAlias = list[Any]  # by variable and choice
 Parts: TypeAlias = dict[Scope, list[Any]]
@@ -69,10 +69,18 @@ class Messages:
         """Numbers of all tables that are gone through."""
         return sum([table.size for table in self.pairs.values()])
 
-    @property
-    def entries(self) -> int:
-        """Those of all tables, the same ones one by one."""
-        return sum([math.prod([len(self.own[v]) for v in scope]) for scope in self.pairs])
+    def entries(self, kept: Sequence[Any]) -> int:
+        """Those that all tables have where there is one for each of these choices."""
+        return sum([math.prod([len(kept[v]) for v in scope]) for scope in self.pairs])
+
+    def table(self, scope: Scope, kept: Sequence[Any] | None) -> Table:
+        """With an entry for each of these choices, or for all."""
+        alike, table = self.alike[scope], self.pairs[scope]
+        if kept is None:
+            return whole(table if alike is None else taken(table, alike.groups))
+        own = [kept[v] for v in scope]
+        at = own if alike is None else [group[choices] for group, choices in zip(alike.groups, own, strict=True)]
+        return whole(taken(table, tuple(at)))
 
     def sweep(self) -> None:
         """Once forward, once back."""

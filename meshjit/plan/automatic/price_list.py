@@ -27,7 +27,7 @@ NEVER: Final = 1  # the numbers of the prices 0 and inf
 UNKNOWN: Final = -1
 MOST_ENTRIES: Final = 30_000_000
 FEW_AXES: Final = 2  # on more, ways between two placements take long to find,
-MOST_OF_MANY_AXES: Final = 2_000_000  # so that tables of a GPT of two layers on 4x2x2, 7,500,000 entries, take 20 s to fill
+MOST_OF_MANY_AXES: Final = 3_000_000  # so that tables of a GPT of two layers on 4x2x2, 7,500,000 entries, take 20 s to fill
 
 
 class Grid:
@@ -50,17 +50,20 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """What the numbers from `first` on are the prices of: of one value, from homes to other placements."""
+    """What the numbers from `first` on are the prices of: of one value, from some of `homes` to some of the `others`, `pairs` of
+    their numbers."""
 
     first: int
     prices: VersionPrices
     var: Var
-    pairs: Sequence[tuple[Placement, Placement]]
+    homes: Sequence[Placement]
+    others: Sequence[Placement]
+    pairs: tuple[Any, Any]
     among: Sequence[Placement]
 
     def asked(self, number: int) -> Asked:
-        home, other = self.pairs[number - self.first]
-        return self.prices, self.var, home, (other,), self.among
+        home, other = (int(side[number - self.first]) for side in self.pairs)
+        return self.prices, self.var, self.homes[home], (self.others[other],), self.among
 
 
 class PriceList:
@@ -132,8 +135,8 @@ class PriceList:
         unknown = np.nonzero(numbers == UNKNOWN)
         if len(unknown[0]):
             floors = self._through(prices, var, homes, others, among)[unknown]
-            pairs = [(homes[i], others[j]) for i, j in zip(*(side.tolist() for side in unknown), strict=True)]
-            first = self._add(floors, Block(self.count, prices, var, pairs, among))
+            pairs = unknown[0], unknown[1]
+            first = self._add(floors, Block(self.count, prices, var, tuple(homes), tuple(others), pairs, among))
             numbers[unknown] = np.arange(first, self.count)
         return numbers
 

@@ -33,7 +33,7 @@ from meshjit.plan.automatic.messages import Excess, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.order import order_of
 from meshjit.plan.automatic.regroup import regroup
-from meshjit.plan.automatic.suggest import among_few, around
+from meshjit.plan.automatic.suggest import Assignment, among, around, little
 from meshjit.plan.automatic.watch import WATCH
 
 SWEEPS: Final = 10  # between two looks at what can be left out
@@ -64,6 +64,8 @@ MIDDLING: Final = 1 << 17  # of one among choices with little excess
 SEARCHES: Final = 4  # rounds between those around an assignment
 SEARCHES_AMONG_FEW: Final = 2  # and between those among few choices, twice as many after each that was in vain,
 SHARES: Final = (1 / 64, 1 / 16, 1 / 4)  # whose excess is at most such a part of the distance to the best plan
+ROOM: Final = 1 << 24  # entries of tables with one for each choice, around an assignment: 128 MiB
+HALVES: Final = 12  # of the distance to the best plan: where choices with so little excess are too many, nothing is gone through
 WIDE: Final = 1 << 18  # of one around an assignment, once a proof without plans is at its end
 FEW: Final = 1 << 16  # entries of tables that are left, of which an elimination is no work
 EQUAL: Final = 1 + 1e-9
@@ -142,7 +144,7 @@ class Proof:
     @property
     def most_in_vain(self) -> int:
         """Rounds after which messages are given up."""
-        return FEW_IN_VAIN if self.is_exact or self.left.prices.stays else IN_VAIN
+        return STALLED if self.left.prices.stays else FEW_IN_VAIN if self.is_exact else IN_VAIN
 
     def grant(self, effort: float) -> None:
         """So much more effort."""
@@ -174,14 +176,15 @@ class Proof:
         is_stalled = self.bound - before < self.gain * (self.upper - self.bound)
         is_slow = self.bound - before < SLOW * (self.upper - self.bound)
         count = self._sharpen(excess, parts, SLOW_TIMES if is_slow else 1)
-        if (is_slow or self.left.messages.entries <= FEW) and not self.is_through:
+        if (is_slow or self.left.messages.entries(self.left.alive) <= FEW) and not self.is_through:
             spent = self.spent - spent
             self._eliminate(excess, parts, max(spent, self._worth(self.bound - before, spent)))
         self.stalled = self.stalled + 1 if is_stalled else 0
         self.idle = self.idle + 1 if is_stalled and not count else 0
-        is_refined = (self.idle == IDLE or self.stalled == STALLED) and regroup(self.left)
+        can_refine = not self.left.prices.stays  # else there is nothing to gain but the bound
+        is_refined = can_refine and (self.idle == IDLE or self.stalled == STALLED) and regroup(self.left)
         self.idle, self.stalled = 0 if is_refined else self.idle, self.stalled % STALLED
-        is_shorter = self.left.size < SHORTER * size or self.upper < upper / EQUAL
+        is_shorter = can_refine and (self.left.size < SHORTER * size or self.upper < upper / EQUAL)
         self.in_vain = self.in_vain + 1 if is_stalled and not is_refined and not is_shorter else 0
         if LEAST_SUPPOSED < self.supposed < 1 and is_slow:
             self._suppose()
@@ -273,7 +276,7 @@ class Proof:
         self._plan(suggested, self.left.messages.cost(suggested))
         is_last = self.in_vain == self.most_in_vain - 1
         if self.rounds % SEARCHES == 0 or is_last:
-            for cost, choices in around(self.left.problem(), suggested, NARROW << min(self.in_vain, WIDENED)):
+            for cost, choices in self._around(suggested, excess, NARROW << min(self.in_vain, WIDENED)):
                 self._plan(choices, cost)
         if self.rounds >= self.next_among_few or is_last:
             before = self.upper
@@ -282,13 +285,25 @@ class Proof:
             self.next_among_few = self.rounds + self.waits
 
     def _improve_among_few(self, suggested: Sequence[int], excess: Excess) -> None:
-        problem = self.left.problem()
         for share in SHARES:
-            if self.is_closed:
+            kept = little(excess, share * (self.upper - self.bound))
+            if self.is_closed or self.left.messages.entries(kept) > ROOM:
                 return
-            for cost, choices in among_few(problem, suggested, MIDDLING, excess, share * (self.upper - self.bound)):
+            for cost, choices in among(kept, self.left.problem(kept), suggested, MIDDLING):
                 self._plan(choices, cost)
             self._spend(ROUND)
+
+    def _around(self, known: Sequence[int], excess: Excess, largest: int) -> Iterator[Assignment]:
+        """The best assignments where a part of the one that is known is left as it is; among choices with as little excess as
+        tables have room for."""
+        entries, most = self.left.messages.entries, max(self.upper - self.bound, TINY * self.upper)
+        if entries(self.left.alive) <= ROOM:
+            yield from around(self.left.problem(), known, largest)
+            return
+        few = (little(excess, most / (1 << n)) for n in range(HALVES))
+        kept = next((kept for kept in few if entries(kept) <= ROOM), None)
+        if kept is not None:
+            yield from among(kept, self.left.problem(kept), known, largest)
 
     def in_order(self, steps: float) -> Iterator[tuple[float, list[int] | None]]:
         """(lower bound, assignment) of all that is left, the cheapest first; after so many steps (the bound of the others, None).
@@ -310,7 +325,7 @@ class Proof:
         exact. An assignment without bounds is planned, and ends it; so do `most` entries of tables. All prices that may matter
         are made exact first where that is less work than one elimination."""
         order = order_of([len(choices) for choices in self.left.alive], self.left.messages.pairs, most)
-        if order.kept > KEPT or order.entries > most:
+        if max(order.kept, self.left.messages.entries(self.left.alive)) > KEPT or order.entries > most:
             return
         slack = (self.upper - self.bound) * EQUAL
         if WALK * self.left.inexact(excess, parts, slack) <= min(order.entries, most - order.entries):
@@ -334,6 +349,7 @@ class Proof:
 
     def suggested(self) -> Iterator[list[int]]:
         """Assignments that are likely to be good, by number of the decision."""
-        for cost, choices in around(self.left.problem(), self.left.messages.decoded(), WIDE):
+        _, excess, _ = self.left.messages.bound()
+        for cost, choices in self._around(self.left.messages.decoded(), excess, WIDE):
             if math.isfinite(cost):
                 yield self.left.of_model(choices)

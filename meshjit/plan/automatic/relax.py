@@ -54,19 +54,22 @@ def bound_on(draft: Draft, ties: Mapping[int, int], upper: float, effort: float)
     return bound or relaxed.bound()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Relaxed:
-    """The relaxed problem of a draft. `upper`: seconds of a plan that is there. `effort`, `worth`, `near`: as of a proof.
-    `attempt` is given what is best where axes are alike: with axes in the order of the mesh it is often a good plan."""
+    """The relaxed problem of a draft. `upper`: seconds of a plan that is there. `effort`, `rent`, `worth`, `near`: as of a proof.
+    `attempt` is given what is best where axes are alike: with axes in the order of the mesh it is often a good plan. `proof` is
+    that of the bound, once it is known."""
 
     draft: Draft
     ties: Mapping[int, int]
     upper: float
     effort: float
     deadline: float = math.inf
+    rent: float = 0.0
     worth: float = 0.0
     near: float = 0.0
     attempt: Callable[[Model, Sequence[int]], object] | None = None
+    proof: Proof | None = None
 
     def bound(self) -> float:
         """Seconds that every plan takes at least, no more than `upper`; 0 where values have to be on axes that are not kept,
@@ -93,7 +96,7 @@ class Relaxed:
             model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices, is_whole=False)
         except TooWide:
             return 0.0
-        proof = Proof(model, self.upper, None, self.effort, self.deadline, worth=self.worth)
+        proof = self.proof = Proof(model, self.upper, None, self.effort, self.deadline, self.rent, self.worth)
         proof.near = self.near
         proof.run()
         if self.attempt is not None and is_alike and not proof.is_closed:

@@ -46,7 +46,6 @@ OPEN: Final = 1.05  # times the bound: a plan beside which that of propagation f
 FAR_OF_LONG: Final = 1.03  # times the bound: a long Program gets further rounds of a proof as long as its best plan takes more,
 VERY_FAR_OF_LONG: Final = 1.1  # likewise: where steps of a descent gain more in their time than rounds,
 FURTHER: Final = 0.5  # with so much of the effort for its bound at most
-NEAR_RELAXED: Final = 1.03  # the same for the bound of a relaxed problem, which is lower
 UNSURE: Final = 1 / 3  # of the effort, where no plan that fits was made
 
 
@@ -157,9 +156,15 @@ class Search(Made):
         if self.is_complete or self.is_late or self.best is None or not (self.later or self.effort):
             return
         effort, worth, near = (self.later, 0.0, FAR_OF_LONG) if self.later else (self.effort, self.worth, 0.0)
-        relaxed = Relaxed(self.draft, self.ties, self.most, effort, self.deadline, worth, near, self.attempt)
+        relaxed = Relaxed(self.draft, self.ties, self.most, effort, self.deadline, self.most_rent, worth, near, self.attempt)
         self.bound, self.is_relaxed = max(self.bound, relaxed.bound()), True
         self.is_complete = self.bound * EQUAL >= self.most
+        if self.is_complete and relaxed.proof is not None:
+            self._leave(relaxed.proof)
+
+    def _leave(self, proof: Proof) -> None:
+        """What a proof left to choose from."""
+        self.rent_left, self.left = min(self.most_rent, proof.rent_left), proof.left.without_rent
 
     @functools.cached_property
     def is_hopeless(self) -> bool:
@@ -217,7 +222,7 @@ class Search(Made):
             self.bound = max(self.bound, bound)
         elif self.effort > 0 and not self.is_relaxed:
             self._relax()
-        is_near = self.is_complete or self.most <= (NEAR_RELAXED if self.is_relaxed else NEAR) * self.bound
+        is_near = self.is_complete or self.most <= NEAR * self.bound
         if not is_near and self.quickest <= FAR * self.rival:
             self._descend(self._further)
 
@@ -358,7 +363,7 @@ class Search(Made):
     def _proved(self, proof: Proof) -> tuple[float, bool]:
         """A bound on all plans, and whether the best is optimal; what the proof left is gone through."""
         proof.upper = min(proof.upper, self.fitting)
-        self.rent_left, self.left = min(self.most_rent, proof.rent_left), proof.left.without_rent
+        self._leave(proof)
         if proof.is_closed:
             return proof.upper, True
         if self.later or self.most == math.inf:  # a few rounds, for the plans that they find; or none that fits was found

@@ -37,22 +37,17 @@ def around(problem: Problem, known: Sequence[int], largest: int) -> Iterator[Ass
         hints = list[int | None](choices)
 
 
-def among_few(problem: Problem, known: Sequence[int], largest: int, excess: Excess, most: float) -> Iterator[Assignment]:
-    """The same among choices with at most so much excess, and those that have least; where those that are known have more, others
+def among(kept: Sequence[Any], few: Problem, known: Sequence[int], largest: int) -> Iterator[Assignment]:
+    """The same of a problem that has these choices of each variable alone; where those that are known are not among them, others
     stand in for them."""
-    kept = [np.flatnonzero(each <= max(most, each.min())) for each in excess]
-    few = only(problem, kept)
     near = [_number(choices, choice) for choices, choice in zip(kept, known, strict=True)]
     for cost, choices in around(few, near, largest):
         yield cost, [int(own[choice]) for own, choice in zip(kept, choices, strict=True)]
 
 
-def only(problem: Problem, kept: Sequence[Any]) -> Problem:
-    """The problem with these choices of each variable alone."""
-    few = Problem()
-    few.sizes = [len(choices) for choices in kept]
-    few.tables = {scope: table[np.ix_(*[kept[v] for v in scope])] for scope, table in problem.tables.items()}
-    return few
+def little(excess: Excess, most: float) -> list[Any]:
+    """Choices with at most so much excess, and those that have least."""
+    return [np.flatnonzero(each <= max(most, each.min())) for each in excess]
 
 
 def _number(kept: Any, choice: int) -> int:

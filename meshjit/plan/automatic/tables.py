@@ -29,7 +29,7 @@ from meshjit.plan.cost import Machine
 from sharding.placement import Placement
 
 TWO: Final = 2  # readers that have a table of their own with the maker,
-MOST_OF_READERS: Final = 1 << 16  # if that has no more entries
+MOST_OF_READERS: Final = 200_000  # if that has no more entries
 MOST_OF_SETS: Final = 1 << 15  # entries of a table between a reader and sets of placements, where each has one
 MOST_SETS: Final = 600  # of the largest size: of larger ones there are none where there would be more
 
