@@ -334,6 +334,18 @@ def test_one_integer_exponent_that_is_known_leaves_the_dtype(base: object, expon
     assert traced.dtype == mnp.promote_types(np.int8, known.dtype)
 
 
+@pytest.mark.device
+def test_powers_of_numbers_are_not_weak() -> None:
+    """As JAX's: a weak number beside int8 would be an int8, and overflow."""
+    for function in (lambda n: 2**n, lambda n: n**n, lambda n: mnp.power(n, n), lambda n: mnp.arange(3) ** n):
+        power = mj.jit(function)(3)
+        assert (power.dtype, power.weak_type) == (np.int32, False)
+    assert mj.jit(lambda n: 2**n * mnp.int8(3))(10) == 3072 and mj.jit(lambda n: n**2)(3).weak_type
+    integers, booleans = mnp.array([1, 2], np.uint8), mnp.array([True, False])
+    assert not (2.5**integers).weak_type and not (2j**integers).weak_type and not (2**booleans).weak_type
+    assert (2.5**booleans).weak_type and (integers**2.5).weak_type and mj.jit(lambda x, y: x**y)(2.5, 3).weak_type
+
+
 def test_what_replaces_nan_is_not_weak() -> None:
     for x in (2.0, float("nan"), mnp.asarray(2.0)):
         assert not mnp.nan_to_num(x).weak_type

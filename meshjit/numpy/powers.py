@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.types import bits_of, is_inexact, kind_of
-from meshjit.numpy.promote import apply, broadcast_to, cast, dtype_of, ops, promoted, shape_of, value
+from meshjit.core.types import bits_of, is_inexact, is_integer, kind_of
+from meshjit.numpy.promote import apply, broadcast_to, cast, dtype_of, exactly, ops, promoted, shape_of, value, weak_of
 from meshjit.numpy.ufuncs import (
     absolute,
     bitwise_and,
@@ -41,7 +41,11 @@ def power(x: Any, y: Any) -> Any:
             operand = cast(operand, np.int32)
         return bind(ops("integer_pow"), operand, exponent=y, weak_type=weak)
     dtype = dtype_of(promoted(x, y)[0][0])
-    return apply("power", x, y) if is_inexact(dtype) else _integer_power(*common_numbers(x, y))
+    if not is_inexact(dtype):
+        return _integer_power(*common_numbers(x, y)[:2])
+    if is_integer(dtype_of(y)) and not weak_of(y):
+        x = exactly(x, dtype)  # `2.5 ** integers` is not weak
+    return apply("power", x, y)
 
 
 def _known_integer(y: Any) -> Any:
@@ -57,8 +61,8 @@ def _known_integer(y: Any) -> Any:
 pow = power  # noqa: A001
 
 
-def _integer_power(x: Any, y: Any, weak: bool) -> Any:
-    """By squaring over the bits of the exponent. Negative exponents: the true power rounded towards 0."""
+def _integer_power(x: Any, y: Any) -> Any:
+    """By squaring over the bits of the exponent, never weak. Negative exponents: the true power rounded towards 0."""
     dtype, base = dtype_of(x), x
     one = broadcast_to(np.ones((), dtype), shape_of(x))
     result = one
@@ -70,7 +74,7 @@ def _integer_power(x: Any, y: Any, weak: bool) -> Any:
         return result
     # The lowest bit is the parity of a negative exponent, too, so powers of 1 and -1 are right.
     vanishes = logical_and(less(y, 0), not_equal(absolute(base), one))
-    return select(vanishes, subtract(one, one), result, weak)
+    return select(vanishes, subtract(one, one), result, False)
 
 
 def square(x: Any) -> Any:
