@@ -54,3 +54,13 @@ def test_a_number_times_a_boolean_is_the_number_or_nothing():
     np.testing.assert_array_equal(mnp.arange(3) * mnp.asarray([True, False, True]), [0, 0, 2])
     with pytest.raises(TypeError):
         mnp.ones((3, 2)) * mnp.asarray(on)[:, None]
+
+
+@pytest.mark.device
+def test_clamp_of_complex_numbers() -> None:
+    x, low, high = X.ravel(), np.complex64(0), np.complex64(1 + 2.5j)
+    expected = np.minimum(np.maximum(x, low), high)
+    for call in (mj.lax.clamp, mj.jit(mj.lax.clamp), mj.vmap(mj.lax.clamp, in_axes=(None, 0, None))):
+        np.testing.assert_array_equal(np.asarray(call(low, x, high)), expected)
+    with pytest.raises(TypeError, match="clamp"):
+        mj.lax.clamp(np.float32(0), x, high)

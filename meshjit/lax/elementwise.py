@@ -233,13 +233,15 @@ def select_n(which: Any, *cases: Any) -> Any:
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
-    """x moved inside [low, high]; NaN stays. On a bound the derivative is 0."""
+    """x moved inside [low, high]; NaN stays. On a bound the derivative is 0. Complex numbers are ordered as by max and min."""
     require_alike("clamp", min, x, max)
     if len({shape_of(min), shape_of(x), shape_of(max)} - {()}) > 1:
         raise TypeError(
             f"clamp: shapes {shape_of(min)}, {shape_of(x)} and {shape_of(max)} must be equal (some may be scalars)"
             f"\n  at {line_of(user_source())}\n  fix: mnp.clip broadcasts"
         )
+    if dtype_of(x).kind == "c":
+        return ufuncs.minimum(ufuncs.maximum(min, x), max)
     weak = weak_of(min) and weak_of(x) and weak_of(max)
     return bind(ops("clamp"), *broadcast_all([min, x, max]), weak_type=weak)
 

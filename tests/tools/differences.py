@@ -16,6 +16,7 @@ DIFFERENT: dict[str, list[str]] = {
         "`unique` with `size` along a dim of empty slices gives so many; `intersect1d` with `assume_unique` of arrays that have elements twice"
         " gives none that is in one array alone.",
         "`signal.convolve` mixes no nan or infinity into elements that do not see it.",
+        "`clamp` of complex numbers compares imaginary parts where real parts are equal, as max and min do.",
     ],
     "One direction for vectors that are unique up to a phase": [
         "`svd`, `eig` and `eigh` fix it the same way on all backends; JAX's is LAPACK's. `rsf2csf` of what is no Schur form has no meaning, here"
