@@ -58,11 +58,12 @@ check(mj.make_array_from_single_device_arrays((8, 8), on(theirs, ("x", "y")), pi
 check(mj.make_array_from_callback((8, 8), on(theirs, "x"), lambda index: x[index]))
 """,
     "both in one call": """
-placed = mj.device_put(x, on(ours, "x"))
+placed, other = mj.device_put(x, on(ours, "x")), mj.device_put(x, on(theirs, "x"))
+check(mj.jit(lambda a: a + placed * 0)(other))
 try:
-    mj.jit(lambda a: a + placed)(mj.device_put(x, on(theirs, "x")))
+    mj.jit(lambda a, b: a + b)(placed, other)
 except ValueError as error:
-    assert "but captured array placed is on Mesh('x': 4, 'y': 2) of devices [0, 1, 2, 3, 4, 5, 6, 7]" in str(error), error
+    assert "argument a is on Mesh('x': 4, 'y': 2) of devices [0, 1, 2, 3, 4, 5, 6, 7], but argument b" in str(error), error
 else:
     raise AssertionError("one program on the devices of two platforms")
 """,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,11 +25,12 @@ from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
-from meshjit.runtime.shardings import default_mesh, fits, spec_on
+from meshjit.runtime.shardings import cuts_alike, default_mesh, fits, mesh_of, spec_on
 from meshjit.trace import Traced as TracedProgram, line_of, user_source
 from meshjit.trace.meshes import require_axes
 from meshjit.trees import WORDS as tree
-from sharding.named import NamedSharding, Sharding, is_auto
+from sharding.mesh import AbstractMesh
+from sharding.named import NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, entry_axes, padded, placement_of
 
 SHOWN: Final = 8  # names in a message
@@ -134,21 +135,36 @@ class _Finder:
             return device_mesh(call.title, call.device, traced.mesh, inside)
         named = [(f"in_shardings for {n}", s) for n, s in zip(call.names, self.shardings, strict=True)]
         named += [(f"out_shardings for {self._output_name(i)}", s) for i, s in enumerate(self.outs)]
-        committed = [
-            (self.call.titled_name(i), key.sharding)
-            for i, key in enumerate(self.keys)
-            if key.committed and key.sharding is not None
-        ]
         chosen = None if call.automatic is None else call.automatic.mesh
-        return find_mesh(call.title, named, committed, traced.mesh, inside, chosen)
+        return find_mesh(call.title, named, self._committed(range(len(call.keys))), traced.mesh, inside, chosen, self._captured())
+
+    def _committed(self, numbers: Iterable[int]) -> list[tuple[str, Sharding]]:
+        """Names and shardings of those inputs that are committed, and that no sharding brings elsewhere."""
+        return [
+            (self.call.titled_name(i), key.sharding)
+            for i, key in ((i, self.keys[i]) for i in numbers)
+            if key.committed and key.sharding is not None and not self._is_brought(i)
+        ]
+
+    def _captured(self) -> list[Sharding]:
+        """Where the function's captured arrays lie, those on most devices first."""
+        committed = [sharding for _, sharding in self._committed(range(len(self.call.keys), len(self.keys)))]
+        return sorted(committed, key=lambda sharding: -mesh_of(sharding).size)
+
+    def _is_brought(self, i: int) -> bool:
+        """Whether in_shardings say for an argument what its own sharding says, on devices of their own: it is moved there."""
+        key, asked = self.keys[i], self.shardings[i] if i < len(self.shardings) else None
+        if key.sharding is None or not isinstance(asked, NamedSharding | SingleDeviceSharding):
+            return False
+        return not isinstance(mesh_of(asked), AbstractMesh) and cuts_alike(key.sharding, asked, key.type.rank)
 
     def _check_committed(self, i: int, asked: Any, mesh: Any) -> None:
-        """A committed argument that is elsewhere than in_shardings say is an error, not a silent move."""
+        """A committed argument that is cut otherwise than in_shardings say is an error, not a silent move."""
         key = self.keys[i]
         if not key.committed or key.sharding is None or not isinstance(asked, Sharding | PartitionSpec):
             return
         target = asked if isinstance(asked, Sharding) else NamedSharding(mesh, asked)
-        if not fits(key, target):
+        if not fits(key, target) and not self._is_brought(i):
             name = self._input_name(i)
             raise ShardingError(
                 f"argument {name} {key.type} is committed to {spec_of(key.sharding)},"

@@ -125,6 +125,11 @@ class MeshFinder:
         if both is not self.mesh:
             self.mesh, self.by = both, by
 
+    def see_captured(self, mesh: Any) -> None:
+        """Of an array that goes where the others are."""
+        if self.mesh is None or _merged(self.mesh, mesh) is not None:
+            self.see(mesh, "a captured array")
+
 
 def _merged(a: Any, b: Any) -> Any:
     if isinstance(a, Mesh) and isinstance(b, Mesh):
@@ -154,9 +159,11 @@ def find_mesh(
     traced_mesh: Any,
     inside: str,
     automatic_mesh: Any = None,
+    captured: Sequence[Sharding] = (),
 ) -> Any:
-    """The mesh of a call: of its shardings, constraints, committed arguments, else of the context, which also has the devices
-    of a mesh without; None if nobody says.
+    """The mesh of a call: of its shardings, constraints, committed arguments, else of the first captured array that lies on
+    devices of the context, else of the context, which also has the devices of a mesh without; None if nobody says. Captured
+    arrays that lie elsewhere are moved there.
 
     `inside` says who named `traced_mesh`; `automatic_mesh` is what `auto` was given, or made."""
     finder = MeshFinder(title)
@@ -172,6 +179,9 @@ def find_mesh(
     for name, sharding in committed:
         finder.see(mesh_of(sharding), name)
     context = current_mesh()
+    for mesh in map(mesh_of, captured):
+        if finder.mesh is not None or not isinstance(context, Mesh) or _merged(context, mesh) is not None:
+            finder.see_captured(mesh)
     if finder.mesh is None or (context is not None and with_devices_of(finder.mesh, context) is not None):
         finder.see(context, "the mesh context")
     if finder.mesh is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
+
 from meshjit.runtime import client
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.placing import same_place
 from sharding.axis_types import AxisType
-from sharding.memory import DEVICE
+from sharding.memory import DEVICE, memory_of
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, Placement, padded, spec_of
@@ -49,6 +51,19 @@ def fits(key: LeafKey, target: Sharding) -> bool:
     assert key.sharding is not None
     rank = key.type.rank
     return same_place(key.sharding, target, rank)
+
+
+def cuts_alike(source: Sharding, target: Sharding, rank: int) -> bool:
+    """Whether `target` is `source` on devices of its own: the same parts, in the order of its devices, or the whole on each."""
+    here, there = mesh_of(source), mesh_of(target)
+    if source.is_fully_replicated and target.is_fully_replicated:
+        return memory_of(source) == memory_of(target)
+    if not isinstance(source, NamedSharding) or not isinstance(here, Mesh) or not isinstance(there, Mesh):
+        return False
+    if here.size != there.size:
+        return False
+    alike = Mesh(np.reshape(np.array(there.flat_devices, object), here.axis_sizes), here.axis_names)
+    return same_place(NamedSharding(alike, source.spec, source.memory_kind), target, rank)
 
 
 def spelling_of(key: LeafKey) -> Sharding | None:
