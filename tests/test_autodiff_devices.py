@@ -173,3 +173,53 @@ def test_a_stage_without_a_move_before_it_is_refused() -> None:
     for transform in (mj.grad, lambda f: mj.jit(mj.grad(f))):
         with pytest.raises(ShardingError, match=r"Mesh\('x': 4\)"):
             transform(f)(x)
+
+
+def checkpointed(weights: Any, x: Any, **settings: Any) -> Any:
+    for i, w in enumerate(weights):
+        x = mj.checkpoint(lambda w, x, i=i: mnp.tanh(mj.device_put(x, D[i]) @ w), **settings)(w, x)
+    return mnp.sum(x**2)
+
+
+@pytest.mark.parametrize("settings", [{}, {"prevent_cse": False}, {"policy": mj.checkpoint_policies.dots_saveable}], ids=str)
+def test_checkpoints_put_values_on_other_devices(settings: Any) -> None:
+    """They stayed where they were, and met weights on other devices."""
+    host = [np.asarray(w) for w in WEIGHTS]
+    value, slopes = mj.value_and_grad(checkpointed)(WEIGHTS, X, **settings)
+    same((value, slopes), mj.value_and_grad(whole)(host, X))
+    assert homes((value, slopes)) == [{3}, {0}, {1}, {2}, {3}]
+    value, back = mj.vjp(lambda x: checkpointed(WEIGHTS, x, **settings), mj.device_put(X, D[5]))
+    same([back(value), back(value)], [mj.vjp(lambda x: whole(host, x), X)[1](value)] * 2)
+    assert homes(back(value)) == [{5}]
+    hessian_of = lambda f, weights: mj.jvp(mj.grad(lambda x: f(weights, x)), (X,), (X,))  # noqa: E731
+    same(hessian_of(checkpointed, WEIGHTS), hessian_of(whole, host))
+    batch = np.stack([X, 2 * X])
+    same(mj.vmap(mj.grad(lambda x: checkpointed(WEIGHTS, x)))(batch), mj.vmap(mj.grad(lambda x: whole(host, x)))(batch))
+    around = mj.grad(lambda x: mj.checkpoint(lambda x: checkpointed(WEIGHTS, x, **settings))(x))(X)
+    same(around, mj.grad(lambda x: whole(host, x))(X))
+    assert homes(mj.checkpoint(lambda x: mj.device_put(x, D[3]) * 2)(X)) == [{3}]
+
+
+def test_a_checkpoint_brings_each_cotangent_back_to_where_its_value_was() -> None:
+    """Also where it was traced once: the places of the first call were those of the next."""
+    f = mj.checkpoint(lambda x: mnp.sin(mj.device_put(x, ON_RIGHT)))
+    places = [D[1], D[2], D[1], ON_LEFT]
+    x = np.linspace(-1, 1, 4, dtype=np.float32)
+    backs = [mj.vjp(f, mj.device_put(x, place))[1] for place in places]
+    for back, place in zip(backs, places, strict=True):
+        (found,) = back(np.ones(4, np.float32))
+        np.testing.assert_allclose(found, np.cos(x), rtol=1e-6)
+        assert homes(found) == homes(mj.device_put(x, place))
+
+
+def test_batches_of_custom_rules_put_values_on_other_devices() -> None:
+    def moved(x: Any) -> Any:
+        return mj.device_put(x, D[3]) * 2
+
+    with_jvp, with_vjp = mj.custom_jvp(moved), mj.custom_vjp(moved)
+    with_jvp.defjvp(lambda primals, tangents: (moved(*primals), 3 * tangents[0]))
+    with_vjp.defvjp(lambda x: (moved(x), None), lambda _, g: (3 * g,))
+    for f in (with_jvp, with_vjp, mj.checkpoint(with_jvp), mj.checkpoint(mj.vmap(with_vjp))):
+        found = mj.vmap(f)(X[None])
+        np.testing.assert_array_equal(found, 2 * X[None])
+        assert homes(found) == [{3}]

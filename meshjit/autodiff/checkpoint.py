@@ -13,6 +13,7 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.primitives import primitive_of
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.region import run_regions
+from meshjit.core.site import with_own_sites
 from meshjit.trace import argument_of, as_operand, bind, function_name, line_of, user_source
 from meshjit.trace.float0 import without_float0
 from meshjit.trace.names import hint_of, parameter_names, wraps
@@ -77,7 +78,7 @@ def checkpoint(
         )
         with Builder(traced.program.name) as builder, builder.at(user_source()):
             inputs = [builder.input(v.type, v.hint) for v in traced.program.inputs]
-            params = {"body": traced.program, "policy": chosen, "prevent_cse": barrier, "again": False}
+            params = {"body": with_own_sites(traced.program), "policy": chosen, "prevent_cse": barrier, "again": False}
             program = builder.build(builder.emit(REGISTRY["checkpoint"], inputs, params))
         results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
         store_outputs(traced.writes, results)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from meshjit.core.program import Eqn, Program
+from meshjit.core.region import with_regions_changed
 from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec, padded
 
@@ -18,6 +20,7 @@ class Site(int):
     """`sharding`: of values that are or were here, None as long as nobody knows. A batch of them is at `batched(dim)`."""
 
     sharding: Any
+    is_given: bool  # by the user
     alone: Site | None
     dim: int
     batches: dict[int, Site]
@@ -25,7 +28,8 @@ class Site(int):
     @classmethod
     def of(cls, sharding: Any = None) -> Site:
         site = cls(next(_numbers))
-        site.sharding, site.alone, site.dim, site.batches = sharding, None, 0, {}
+        site.sharding, site.is_given = sharding, sharding is not None
+        site.alone, site.dim, site.batches = None, 0, {}
         return site
 
     def batched(self, dim: int) -> Site:
@@ -50,6 +54,27 @@ class Site(int):
 def batched(site: int, dim: int) -> int:
     """Of a batch of values; of a number that was read from a text, itself."""
     return site.batched(dim) if isinstance(site, Site) else site
+
+
+def with_own_sites(program: Program) -> Program:
+    """The Program, whose values move as before and were where they are the next time: for one that is used more than once."""
+    sites: dict[Site, Site] = {}
+
+    def fresh(site: Site) -> Site:
+        if site.alone is not None:
+            return fresh(site.alone).batched(site.dim)
+        return sites.setdefault(site, Site.of(site.sharding if site.is_given else None))
+
+    def own(eqn: Eqn) -> Eqn:
+        places = {name: fresh(site) for name, site in eqn.params.items() if isinstance(site, Site)}
+        return eqn.with_params({**eqn.params, **places}) if places else with_regions_changed(eqn, renewed)
+
+    def renewed(program: Program) -> Program:
+        eqns = tuple(map(own, program.eqns))
+        unchanged = all(a is b for a, b in zip(eqns, program.eqns, strict=True))
+        return program if unchanged else Program(program.name, program.inputs, eqns, program.outputs)
+
+    return renewed(program)
 
 
 def _with_dim(sharding: Any, dim: int) -> Any:

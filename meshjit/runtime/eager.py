@@ -23,7 +23,7 @@ from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.composed import is_inside
 from meshjit.runtime.executable import Executable, build
 from meshjit.runtime.placing import default_sharding, device_row, move, place
-from meshjit.runtime.sections import has_puts, put_one, run_in_sections, without_constraints
+from meshjit.runtime.sections import has_puts, put_one, run_in_sections, with_puts_outside, without_constraints
 from meshjit.runtime.shardings import ONE_DEVICE_AXES, default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.meshes import Meshes, require_axes
@@ -89,6 +89,7 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
 
     The key is its text but for its constants. Those that turn out to differ from call to call (a learning rate, elements of
     a batch) become operands: a Program is compiled twice, not once for each of their values."""
+    program = with_puts_outside(program)
     if isinstance(named, Meshes) and not has_puts(program):
         program, named = _on_one_mesh(program, operands, named)
     if has_puts(program):

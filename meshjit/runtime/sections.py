@@ -12,11 +12,12 @@ from typing import Any
 
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import with_regions_changed
+from meshjit.core.region import run_programs, with_regions_changed
 from meshjit.core.site import Site
-from meshjit.ops.base.annotations import copy, put
+from meshjit.ops.base.annotations import copy, optimization_barrier, put
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import default_sharding, device_put, device_row
+from meshjit.transform.inline_calls import inline_calls
 
 Row = tuple[Any, ...] | None
 Run = Callable[[Program, Sequence[Any], Sequence[bool]], Sequence[Any]]
@@ -24,6 +25,27 @@ Run = Callable[[Program, Sequence[Any], Sequence[bool]], Sequence[Any]]
 
 def has_puts(program: Program) -> bool:
     return any(eqn.op is put for eqn in program.eqns)
+
+
+def with_puts_outside(program: Program) -> Program:
+    """The same Program with what is moved inside of checkpoints and custom rules moved outside of them, where it is seen. What
+    each of its rows computes is a Program by itself, so nothing is left for barriers to keep apart."""
+    if not any(_moves(eqn) for eqn in program.eqns):
+        return program
+    whole = inline_calls(program, final=True)
+    eqns = [each for eqn in whole.eqns for each in (_copies(eqn) if eqn.op is optimization_barrier else [eqn])]
+    return Program(whole.name, whole.inputs, tuple(eqns), whole.outputs)
+
+
+def _moves(eqn: Eqn) -> bool:
+    """Whether this is a call whose body, or a call in it, puts a value elsewhere."""
+    if eqn.op.written_out is None:
+        return False
+    return any(has_puts(body) or any(map(_moves, body.eqns)) for body in run_programs(eqn))
+
+
+def _copies(barrier: Eqn) -> list[Eqn]:
+    return [Eqn(copy, (x,), (y,), {}, barrier.source) for x, y in zip(barrier.inputs, barrier.outputs, strict=True)]
 
 
 def put_one(value: Any, to: int, back: int) -> Any:
