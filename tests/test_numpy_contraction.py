@@ -298,6 +298,36 @@ def test_the_product_of_two_dtypes_is_of_the_greater_one_where_no_other_is_given
     assert lax.dot_general(host(x), host(y), (((0,), (0,)), ((), ()))).dtype == mnp.float8_e5m2
 
 
+@pytest.mark.device
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float32"])
+@pytest.mark.parametrize("scale", [2.0**-26, 2.0**2])
+def test_cotangents_of_wider_products_keep_their_range(dtype: str, scale: float) -> None:
+    """Rounded to the factors' dtype, small ones became 0, though their sum is not."""
+    count, factor = 4096, mnp.asarray(2.0**-6, dtype)
+    x, w, unit = mnp.ones((count, 3), dtype) * factor, mnp.ones((3, 2), dtype), mnp.ones((), dtype)
+    expected = np.full((3, 2), 2.0**6 * scale).astype(mnp.dtype(dtype))  # 2**12 rows of 2**-6
+
+    def products(w: Any) -> Any:
+        flat = mnp.dot(x, w, preferred_element_type=np.float32)
+        batched = mnp.einsum("bij,jk->bik", x.reshape(4, -1, 3), w, preferred_element_type=np.float32)
+        return flat, batched
+
+    for i in range(2):
+        found = mj.jit(mj.grad(lambda w, i=i: mnp.sum(products(w)[i]) * np.float32(scale)))(w)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, expected)
+    if "float8" not in dtype:
+        image, kernel = x.reshape(1, 64, 64, 3), w.reshape(1, 1, 3, 2)
+        numbers, wide = ("NHWC", "HWIO", "NHWC"), np.float32
+
+        def convolved(kernel: Any) -> Any:
+            out = lax.conv_general_dilated(image, kernel, (1, 1), "SAME", dimension_numbers=numbers, preferred_element_type=wide)
+            return mnp.sum(out) * wide(scale)
+
+        np.testing.assert_array_equal(mj.jit(mj.grad(convolved))(kernel).reshape(3, 2), expected)
+        assert mj.grad(lambda x: mnp.sum(mnp.dot(x, w * unit, preferred_element_type=wide)))(x).dtype == dtype
+
+
 LISTED = [
     ([("i", "j"), ("j", "k"), ("i", "k")], "ij,jk->ik"),
     ([("z", "j"), ("j", "k")], "zj,jk"),  # the output's dims in the order of their names

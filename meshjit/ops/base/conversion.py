@@ -85,10 +85,23 @@ def _convert_keeps_sums(in_types: Types, params: Params) -> bool:
     kinds = (in_types[0].dtype, np.dtype(params["dtype"]))
     if kinds[0] in STORED:  # nothing is added up in it
         return False
-    if not all(map(is_inexact, kinds)):
-        return True
-    source, result = (ml_dtypes.finfo(kind) for kind in kinds)
-    return result.bits >= 16 and source.maxexp <= result.maxexp and source.minexp >= result.minexp
+    return not all(map(is_inexact, kinds)) or has_range_of(kinds[1], kinds[0])
+
+
+def has_range_of(result: np.dtype[Any], source: np.dtype[Any]) -> bool:
+    """Whether any number of an inexact dtype is near one of another that is made for computing."""
+    own, other = ml_dtypes.finfo(result), ml_dtypes.finfo(source)
+    return own.bits >= 16 and other.maxexp <= own.maxexp and other.minexp >= own.minexp
+
+
+def in_one_dtype(cotangent: Var, other: Var) -> tuple[Var, Var]:
+    """Of a product whose result is wider than its factors (`preferred`): a cotangent and a factor, for the product backwards.
+    In the factors' dtype if it has the range of the cotangent's, as bfloat16 has float32's; in float16 small ones would be 0."""
+    if other.dtype == cotangent.dtype:
+        return cotangent, other
+    if has_range_of(other.dtype, cotangent.dtype):
+        return convert(cotangent, dtype=other.dtype), other
+    return cotangent, convert(other, dtype=cotangent.dtype)
 
 
 def _convert_jvp(primals, tangents, outs, params):

@@ -11,7 +11,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, STORED, TensorType, is_float
 from meshjit.ops.base.batching import doubled, shifted
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.conversion import convert, in_one_dtype
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.base.shape import transpose
 from meshjit.ops.reduce.products_of_int8 import emit_in_int32
@@ -173,8 +173,7 @@ def _contract_back(ct, other, n, start, other_batch, other_free, mine, type, par
     batch, free, contracted, other_contracted = mine
     first = start if start is not None else n
     ct_free = tuple(range(first, first + len(other_free)))
-    if other.dtype != ct.dtype:  # `preferred` widened the result: contract in the operands' dtype
-        ct = convert(ct, dtype=other.dtype)
+    ct, other = in_one_dtype(ct, other)
     # Either way the result's dims are batch, then those left of the first operand, then those left of the second.
     left = [contracted[other_contracted.index(d)] for d in sorted(other_contracted)]
     sides = ((ct, ct_free, tuple(range(n)), free), (other, tuple(other_free), tuple(other_batch), left))
@@ -184,6 +183,8 @@ def _contract_back(ct, other, n, start, other_batch, other_free, mine, type, par
     out = dot_general(
         x, y, contract=(x_free, y_free), batch=(x_batch, y_batch), preferred=None, precision=params.get("precision")
     )
+    if out.dtype != type.dtype:
+        out = convert(out, dtype=type.dtype)
     places = [*batch, *x_left, *y_left]
     if places == list(range(len(places))):
         return out

@@ -12,7 +12,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.ops.base.batching import batch_size, move
 from meshjit.ops.base.constants import zeros
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.conversion import convert, in_one_dtype
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.slicing.concatenation import reverse
 from meshjit.ops.window.sliding import dilated
@@ -48,12 +48,12 @@ def convolution_transpose(cotangents, operands, in_types, params):
     other = rhs if lhs is None else lhs
     if ct.type.size == 0 or other.type.size == 0:
         return [zeros(t) if x is None else None for t, x in zip(in_types, operands, strict=True)]
-    if ct.dtype != other.dtype:  # `preferred` widened the result
-        ct = convert(ct, dtype=other.dtype)
+    ct, other = in_one_dtype(ct, other)
     params = {**params, "preferred": None}
-    if lhs is None:
-        return [_lhs_cotangent(ct, rhs, in_types, params), None]
-    return [None, _rhs_cotangent(ct, lhs, in_types, params)]
+    out = _lhs_cotangent(ct, other, in_types, params) if lhs is None else _rhs_cotangent(ct, other, in_types, params)
+    if out.dtype != in_types[0].dtype:
+        out = convert(out, dtype=in_types[0].dtype)
+    return [out, None] if lhs is None else [None, out]
 
 
 def _lhs_cotangent(ct: Var, rhs: Var, in_types: Types, params: Params) -> Var:
