@@ -237,6 +237,7 @@ def test_shardings_come_along() -> None:
         np.testing.assert_array_equal(mj.jit(mj.grad(lambda x: there.call(x)[1]))(given), np.ones_like(x))
     mesh = mj.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
     assert there.in_shardings_jax(mesh) == (NamedSharding(mesh, P("a", "b")),)
+    assert there.in_shardings_hlo == (None,) and there.out_shardings_hlo == (None,) * len(there.out_avals)
     assert there.in_shardings_jax(other)[0].mesh.axis_names == ("a", "b")
     assert there.out_shardings_jax(mesh) == (None, None)
     with pytest.raises(ValueError, match="was exported for 8 devices"):

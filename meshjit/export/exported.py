@@ -90,6 +90,16 @@ class Exported:
         """False: who calls it passes arguments and nothing else."""
         return False
 
+    @property
+    def in_shardings_hlo(self) -> tuple[None, ...]:
+        """None for each argument, as in JAX where Shardy is in use, and here: `in_shardings_jax` says it in specs."""
+        return (None,) * len(self.in_avals)
+
+    @property
+    def out_shardings_hlo(self) -> tuple[None, ...]:
+        """None for each result; see `out_shardings_jax`."""
+        return (None,) * len(self.out_avals)
+
     def in_shardings_jax(self, mesh: Any) -> tuple[NamedSharding | None, ...]:
         """Where the arguments' leaves are to be, on a mesh of `nr_devices` devices; None where nothing was said."""
         return self._on(mesh, self.code.inputs())
