@@ -11,6 +11,7 @@ import pytest
 import meshjit as mj
 from meshjit import numpy, scipy
 from meshjit.scipy import linalg, special
+from meshjit.scipy.interpolate import RegularGridInterpolator
 
 mnp: Any = numpy
 stats: Any = scipy.stats
@@ -276,3 +277,17 @@ def test_qdwh_counts_its_steps_in_an_array() -> None:
     count, converged = mj.lax.linalg.qdwh(np.eye(3, dtype=F32))[2:]
     assert isinstance(count, mj.Array) and count.dtype == np.int32 and bool(converged)
     assert mj.vmap(lambda x: mj.lax.linalg.qdwh(x)[2])(np.ones((2, 3, 3), F32)).shape == (2,)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int32", "complex64"])
+@pytest.mark.parametrize("method", ["linear", "nearest"])
+def test_interpolators_of_numpys_values_take_traced_places(dtype: str, method: str) -> None:
+    values = np.arange(12).reshape(3, 4).astype(dtype) ** 2 * np.asarray(1 + 1j if dtype == "complex64" else 1, dtype)
+    places = np.array([[0.5, 1.25], [2.0, 2.75], [9.0, 0.0]], np.float32)
+
+    def at(x: Any) -> Any:
+        return RegularGridInterpolator((np.arange(3.0), np.arange(4.0)), values, method)(x)
+
+    expected = np.asarray(at(places))
+    for found in (mj.jit(at)(places), mj.vmap(at)(places[:, None])[:, 0], mj.lax.map(lambda x: at(x[None])[0], places)):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

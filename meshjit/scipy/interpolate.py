@@ -31,7 +31,7 @@ class RegularGridInterpolator:
             raise ValueError(f'RegularGridInterpolator: method is {method!r}; write "linear" or "nearest"\n  at {line}')
         if bounds_error:
             raise NotImplementedError("RegularGridInterpolator: bounds_error must be False, as in JAX: devices raise nothing")
-        (values,), _ = promoted(values, inexact=True)
+        values = mnp.asarray(promoted(values, inexact=True)[0][0])  # of NumPy, traced places could not index them
         grid = [mnp.asarray(p) for p in points]
         if len(grid) > len(shape_of(values)):
             raise ValueError(f"RegularGridInterpolator: {len(grid)} points for values of shape {shape_of(values)}\n  at {line}")
