@@ -1,5 +1,5 @@
 """Code for single devices at its edges: shards without elements, numbers as operands, results that are None, batches that
-are spread over axes which the code leaves alone, donated arguments."""
+are spread over axes which the code leaves alone, donated arguments, library functions that loop."""
 
 from __future__ import annotations
 
@@ -139,3 +139,35 @@ def test_the_largest_of_all_devices_has_no_derivative(extreme: Any) -> None:
     f = mapped(lambda v: extreme(v, "i"), P("i"), P())
     with pytest.raises(NotImplementedError, match="psum and pmean have a derivative, pmax and pmin have none"):
         mj.grad(lambda x: f(x).sum())(np.arange(8, dtype=np.float32))
+
+
+RATES = np.linspace(0.5, 30, 24, dtype=np.float32).reshape(8, 3)
+SEEDS = np.arange(8, dtype=np.uint32)
+LOOPING: dict[str, Callable[[Any, Any], Any]] = {
+    "poisson": lambda key, x: mj.random.poisson(key, x),
+    "binomial": lambda key, x: mj.random.binomial(key, mnp.floor(x), 0.7),
+    "chances": lambda key, x: mj.random.binomial(key, 20.0, mj.nn.sigmoid(x - 9)),
+    "multinomial": lambda key, x: mj.random.multinomial(key, 9.0, x / x.sum()),
+    "gamma": lambda key, x: mj.random.gamma(key, x),
+    "eigh_tridiagonal": lambda key, x: mj.scipy.linalg.eigh_tridiagonal(x, x[:2] / 9, eigvals_only=True),
+    "off-diagonal": lambda key, x: mj.scipy.linalg.eigh_tridiagonal(np.ones(3, np.float32), x[:2] / 9, eigvals_only=True),
+}
+
+
+@pytest.mark.parametrize("varying", ["both", "keys", "parameters"])
+@pytest.mark.parametrize("name", LOOPING)
+def test_functions_that_loop_take_values_that_differ_among_devices(name: str, varying: str) -> None:
+    """Their loops began with what all devices have in common, and gave back what differs: an error, where JAX has none."""
+    seeds = SEEDS if varying != "parameters" else SEEDS[:1]
+    rates = RATES if varying != "keys" else RATES[5:6]
+
+    def one(seed: Any, x: Any) -> Any:
+        return LOOPING[name](mj.random.key(seed), x) + 0 * seed
+
+    def of_device(seed: Any, x: Any) -> Any:
+        return one(seed[0], x[0])[None]
+
+    specs = (P("i") if len(seeds) > 1 else P(), P("i") if len(rates) > 1 else P())
+    expected = [np.asarray(one(seeds[i % len(seeds)], rates[i % len(rates)])) for i in range(8)]
+    found = mj.jit(mapped(of_device, specs, P("i")))(seeds, rates)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)

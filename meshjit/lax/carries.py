@@ -9,8 +9,9 @@ import numpy as np
 
 from meshjit.core.program import Program
 from meshjit.core.promotion import promote
+from meshjit.core.varying import NOWHERE
 from meshjit.lax.regions import Leaves
-from meshjit.trace import Argument, Traced, line_of, user_source
+from meshjit.trace import Argument, Traced, line_of, user_source, vary, varying_of
 from meshjit.trees import WORDS as tree
 from sharding.spec import spec_text
 
@@ -30,6 +31,14 @@ def fixed_carry(what: str, carry: Leaves, trace: Callable[[Leaves], Traced]) -> 
                     raise TypeError(_other_carry(what, traced.program, a, o))
             return carry, traced
         carry = carry.cast(dtypes, [a.weak and a.type.dtype == d for (a, _), d in zip(pairs, dtypes, strict=True)])
+
+
+def as_varying_as(state: Any, *read: Any) -> Any:
+    """The first state of a loop in code for single devices, whose leaves vary over all axes over which any of them does, or what
+    iterations read. For loops of functions that users call; theirs say so themselves (`lax.pcast`)."""
+    leaves, structure = tree.flatten(state)
+    axes = NOWHERE.union(*(varying_of(x) for x in (*leaves, *read)))
+    return tree.unflatten(structure, [vary(x, axes) for x in leaves])
 
 
 def _common_dtype(first: Argument, back: Argument) -> np.dtype[Any]:

@@ -12,6 +12,7 @@ from meshjit import lax, numpy as mnp
 from meshjit.api import jit
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
+from meshjit.lax.carries import as_varying_as
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import promoted, shape_of
 from meshjit.random.floats import common_shape, compiled, float_dtype
@@ -72,7 +73,7 @@ def _by_products(data: Any, lam: Any, dtype: Any, partitionable: bool) -> Any:
         return tries + 1, count, data, product + mnp.log(unit(key, lam.shape, lam.dtype, partitionable))
 
     start = (mnp.int32(0), mnp.zeros(lam.shape, dtype), data, mnp.zeros_like(lam))
-    return lax.while_loop(going, step, start)[1] - 1
+    return lax.while_loop(going, step, as_varying_as(start))[1] - 1
 
 
 def _until_accepted(draw: Callable[..., tuple[Any, Any]], data: Any, like: Any, most: int, partitionable: bool) -> Any:
@@ -90,7 +91,7 @@ def _until_accepted(draw: Callable[..., tuple[Any, Any]], data: Any, like: Any, 
         return tries + 1, mnp.where(accepted, numbers, result), done | accepted, data
 
     start = (mnp.int32(0), mnp.full_like(like, -1), mnp.zeros(like.shape, bool), data)
-    return lax.while_loop(going, step, start)[1]
+    return lax.while_loop(going, step, as_varying_as(start))[1]
 
 
 def _by_rejection(data: Any, lam: Any, dtype: Any, partitionable: bool) -> Any:
@@ -147,7 +148,8 @@ def _by_gaps(data: Any, count: Any, p: Any, partitionable: bool) -> Any:
         u = unit(key, count.shape, count.dtype, partitionable)
         return number, total + mnp.ceil(mnp.log(u) / mnp.log1p(-p)), data
 
-    return lax.while_loop(going, step, (mnp.zeros_like(count), mnp.zeros_like(count), data))[0] - 1
+    start = as_varying_as((mnp.zeros_like(count), mnp.zeros_like(count), data), p)
+    return lax.while_loop(going, step, start)[0] - 1
 
 
 def _by_transformed_rejection(data: Any, n: Any, p: Any, partitionable: bool) -> Any:
@@ -215,7 +217,8 @@ def _multinomial(data: Any, n: Any, p: Any, *, dtype: Any, partitionable: bool, 
         return left - count, count
 
     keys = split_data(data, (chances.shape[0],), partitionable)
-    return mnp.moveaxis(lax.scan(step, n, (chances, keys), unroll=unroll)[1], 0, -1).astype(dtype)
+    counts = lax.scan(step, as_varying_as(n, chances, keys), (chances, keys), unroll=unroll)[1]
+    return mnp.moveaxis(counts, 0, -1).astype(dtype)
 
 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Any:

@@ -11,6 +11,7 @@ from meshjit import numpy as mnp
 from meshjit.autodiff import jvp
 from meshjit.custom_derivatives import custom_jvp
 from meshjit.lax import loops
+from meshjit.lax.carries import as_varying_as
 from meshjit.numpy import factoring
 from meshjit.numpy.factoring import adjoint
 from meshjit.numpy.promote import shape_of
@@ -105,7 +106,7 @@ def _bisected(d: Any, squares: Any, first: int, end: int, tol: float | None) -> 
             pivot = mnp.where(mnp.abs(pivot) <= least, -least, pivot)
             return (pivot, below + (pivot < 0)), None
 
-        start = (mnp.ones_like(x), mnp.zeros_like(targets))
+        start = as_varying_as((mnp.ones_like(x), mnp.zeros_like(targets)), squares)
         return loops.scan(step, start, (d, mnp.pad(squares, (1, 0))))[0][1]
 
     def halve(_: Any, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -115,5 +116,6 @@ def _bisected(d: Any, squares: Any, first: int, end: int, tol: float | None) -> 
         wide = high - low > (0 if tol is None else tol)
         return mnp.where(is_above & wide, middle, low), mnp.where(is_above | ~wide, high, middle)
 
-    low, high = loops.fori_loop(0, facts.nmant + 4 + int(np.ceil(np.log2(len(d) + 1))), halve, (low, high))
+    count_of_halvings = facts.nmant + 4 + int(np.ceil(np.log2(len(d) + 1)))
+    low, high = loops.fori_loop(0, count_of_halvings, halve, as_varying_as((low, high)))
     return (low + high) / 2
