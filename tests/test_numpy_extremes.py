@@ -64,3 +64,53 @@ def test_clamp_of_complex_numbers() -> None:
         np.testing.assert_array_equal(np.asarray(call(low, x, high)), expected)
     with pytest.raises(TypeError, match="clamp"):
         mj.lax.clamp(np.float32(0), x, high)
+
+
+IDS = np.array([0, 1, 0, 2, 2, 7, -1, 1])
+Z = np.array([1 + 2j, 3 - 1j, 1 + 5j, -1, -1 - 2j, 9, 9, 3 - 1j], np.complex64)
+
+
+def lexical(values: list[complex], name: str) -> complex:
+    return (max if name == "max" else min)(values, key=lambda z: (z.real, z.imag))
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_extremes_of_complex_rows_and_updates(name: str, dtype: str) -> None:
+    """One op has no order of complex numbers, which were refused."""
+    z, sign = Z.astype(dtype), -1 if name == "max" else 1
+    segment = getattr(mj.ops, f"segment_{name}")
+    rows = [lexical([complex(v) for v, i in zip(z, IDS, strict=True) if i == k], name) for k in range(3)] + [complex(sign * np.inf)]
+    with mj.enable_x64(dtype == "complex128"):
+        for f in (segment, mj.jit(segment, static_argnums=2), mj.vmap(segment, in_axes=(0, None, None))):
+            batched = f is not segment and not hasattr(f, "lower")
+            found = f(z[None], IDS, 4)[0] if batched else f(z, IDS, 4)
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found, rows)
+        wide = segment(np.stack([z, z[::-1]], 1), IDS, 4)
+        np.testing.assert_array_equal(wide[:, 0], rows)
+        assert segment(z[:0], IDS[:0], 2).shape == (2,) and segment(z, IDS, 0).shape == (0,)
+        table = mnp.full((4,), 1 + 3j, dtype)
+        expected = [lexical([1 + 3j, row], name) for row in rows]
+        at = table.at[IDS]
+        for mode in (None, "drop"):
+            wrapped = lexical([expected[3], 9, 1 + 3j], name)  # -1 is the last
+            np.testing.assert_array_equal(getattr(at, name)(z, mode=mode), [*expected[:3], wrapped])
+        clipped = getattr(at, name)(z, mode="clip")
+        np.testing.assert_array_equal(clipped, [*expected[:3], wrapped])  # 7 is the last, too
+        numbers = mj.lax.ScatterDimensionNumbers((), (0,), (0,))
+        scattered = getattr(mj.lax, f"scatter_{name}")(table, IDS[:, None], z, numbers)
+        np.testing.assert_array_equal(scattered[:3], expected[:3])
+
+
+@pytest.mark.device
+def test_extremes_of_complex_rows_under_transformations() -> None:
+    ids, z = np.array([0, 1, 0, 1]), np.array([1 + 2j, 3, 1 + 5j, 3 - 1j], np.complex64)
+    nan = mj.ops.segment_max(np.array([1, np.nan + 2j, 1j * np.nan, 4], np.complex64), np.array([0, 0, 1, 2]), 3)
+    assert np.isnan(np.asarray(nan)).tolist() == [True, True, False]
+    slope = mj.grad(lambda z: mnp.real(mj.ops.segment_max(z, ids, 2).sum() * (1 + 0j)))(z + np.array([0, 1, 0.5, 0], np.complex64))
+    np.testing.assert_array_equal(slope, [0, 1, 1, 0])
+    place = mj.NamedSharding(mj.make_mesh((4,), ("x",)), mj.P("x"))
+    found = mj.jit(lambda z: mj.ops.segment_max(z, ids, 2), in_shardings=place)(z)
+    np.testing.assert_array_equal(found, [1 + 5j, 3])

@@ -10,6 +10,7 @@ from meshjit.lax.operands import require_alike
 from meshjit.numpy import division, ufuncs
 from meshjit.numpy.indexing import mode_word
 from meshjit.numpy.promote import asarray, ops, shape_of, weak_of
+from meshjit.numpy.scattering import scattered
 from meshjit.numpy.shaping import moveaxis
 from meshjit.trace import bind
 
@@ -86,8 +87,8 @@ def _scatter(name: str, kind: str) -> Any:
     ) -> Any:
         require_alike(name, operand, updates)
         numbers = dimension_numbers
-        return bind(
-            ops("scatter"), asarray(operand), asarray(scatter_indices), asarray(updates),
+        return scattered(
+            asarray(operand), asarray(scatter_indices), asarray(updates),
             update_window_dims=_dims(numbers.update_window_dims),
             inserted_window_dims=_dims(numbers.inserted_window_dims),
             input_batching_dims=_dims(numbers.operand_batching_dims),

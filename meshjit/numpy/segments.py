@@ -12,10 +12,11 @@ import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy.indexing import mode_word
-from meshjit.numpy.promote import asarray, broadcast_to, cast, concrete, dtype_of, ops, shape_of
+from meshjit.numpy.promote import asarray, broadcast_to, cast, concrete, dtype_of, shape_of
+from meshjit.numpy.scattering import scattered
 from meshjit.numpy.shaping import expand_dims
 from meshjit.ops.base.identity_elements import identity_element
-from meshjit.trace import bind, line_of, user_source
+from meshjit.trace import line_of, user_source
 
 _KINDS = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
@@ -47,8 +48,8 @@ def _segment(name: str) -> Any:
         start = broadcast_to(np.asarray(identity_element(reduction, dtype)), (count, *rest))
         if not count:
             return start
-        return bind(
-            ops("scatter"), start, expand_dims(_signed(ids), rank), data,
+        return scattered(
+            start, expand_dims(_signed(ids), rank), data,
             update_window_dims=tuple(range(rank, len(shape_of(data)))), inserted_window_dims=(0,), input_batching_dims=(),
             scatter_indices_batching_dims=(), scatter_dims_to_operand_dims=(0,), kind=kind, mode=mode_word(mode, "fill"),
             indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),

@@ -39,6 +39,7 @@ from meshjit.numpy.promote import (
     weak_of,
 )
 from meshjit.numpy.quick.indexing import quick_update
+from meshjit.numpy.scattering import scattered
 from meshjit.numpy.shaping import flip, moveaxis, reshape
 from meshjit.ops.slicing.update_slice import is_most
 from meshjit.trace import Tracer, bind, line_of, user_source
@@ -336,8 +337,8 @@ def _scattered(x: Any, parsed: Index, values: Any, kind: str, mode: str | None, 
     if dtype_of(x) == np.bool_:
         kind = _OF_BOOLEANS.get(kind, kind)
     updates = moveaxis(values, tuple(lead), tuple(range(len(lead)))) if lead else values
-    return bind(
-        ops("scatter"), x, indices, updates,
+    return scattered(
+        x, indices, updates,
         update_window_dims=tuple(range(len(lead), rank)), inserted_window_dims=dims, input_batching_dims=(),
         scatter_indices_batching_dims=(), scatter_dims_to_operand_dims=dims, kind=kind,
         mode=mode_word(mode, "fill"), indices_are_sorted=False, unique_indices=unique,

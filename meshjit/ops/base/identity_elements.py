@@ -40,4 +40,4 @@ def _highest(dtype: np.dtype[Any]) -> Any:
 
 
 def _has_infinity(dtype: np.dtype[Any]) -> bool:
-    return is_float(dtype) and bool(np.isinf(np.asarray(np.inf, np.float32).astype(dtype)))
+    return dtype.kind == "c" or is_float(dtype) and bool(np.isinf(np.asarray(np.inf, np.float32).astype(dtype)))
