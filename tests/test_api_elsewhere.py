@@ -102,3 +102,22 @@ def test_arguments_that_are_cut_otherwise_are_errors(here: Any, there: Any) -> N
         mj.jit(lambda x: x * 2, in_shardings=there)(mj.device_put(X, here))
     with pytest.raises(ShardingError, match="one compiled function runs on"):
         mj.jit(lambda x, y: x + y)(mj.device_put(X, on(3)), mj.device_put(X, on(ALL)))
+
+
+def test_specs_are_on_the_mesh_of_the_context_wherever_arguments_are() -> None:
+    """They were read on the mesh of an argument, which may lack their axes, or have others of the same names."""
+    turned = mesh(*range(8), axes=("b", "a"), shape=(2, 4))
+    for here in (on(GRID, ("a", "b")), on(GRID), on(turned, ("b", "a"))):
+        x = mj.device_put(X, here)
+        with mj.set_mesh(ALL):
+            whole = here == on(GRID)
+            assert mj.jit(lambda x: x * 2, in_shardings=P() if whole else P("x"))(x).sharding == on(ALL, *([] if whole else ["x"]))
+            assert mj.jit(lambda x: x * 2, out_shardings=P("x"))(x).sharding == on(ALL, "x")
+        with mj.set_mesh(turned):
+            found = mj.jit(lambda x: x * 2, out_shardings=P("a"))(x)
+            assert found.sharding == on(turned, "a") and found.addressable_shards[0].data.shape == (4,)
+    with mj.set_mesh(GRID):
+        assert mj.jit(lambda x: x + 1, in_shardings=P())(mj.device_put(X, on(3))).sharding == on(GRID)
+        assert mj.jit(lambda x: x + 1, in_shardings=P(("a", "b")))(mj.device_put(X, on(BACK, "x"))).sharding == on(GRID, ("a", "b"))
+        with pytest.raises(ShardingError, match="in_shardings for x is on Mesh.* but argument x is on Mesh"):
+            mj.jit(lambda x: x + 1, in_shardings=P("a"))(mj.device_put(X, on(FOUR, "x")))

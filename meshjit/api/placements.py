@@ -29,7 +29,7 @@ from meshjit.runtime.shardings import cuts_alike, default_mesh, fits, mesh_of, s
 from meshjit.trace import Traced as TracedProgram, line_of, user_source
 from meshjit.trace.meshes import require_axes
 from meshjit.trees import WORDS as tree
-from sharding.mesh import AbstractMesh
+from sharding.mesh import AbstractMesh, Mesh, current_mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, entry_axes, padded, placement_of
 
@@ -65,13 +65,24 @@ def in_shardings_of(call: Call) -> list[Any]:
     return broadcast(prefix, tree.structure(args), "in_shardings")
 
 
+def _on_context(sharding: Any) -> Any:
+    """A spec is one on the mesh of the context, whichever mesh arguments are on. What that mesh cannot say is left as it is."""
+    context = current_mesh()
+    if not isinstance(sharding, PartitionSpec) or not isinstance(context, Mesh) or sharding.unreduced or sharding.reduced:
+        return sharding
+    try:
+        return NamedSharding(context, sharding)
+    except ShardingError:
+        return sharding
+
+
 class _Finder:
     def __init__(self, call: Call, traced: TracedProgram) -> None:
         self.call, self.traced = call, traced
         self.sound = set[tuple[PartitionSpec, tuple[int, ...]]]()  # specs on the mesh of the call, and shapes that they fit
         self.keys: list[LeafKey] = [*call.keys, *(x._key for x in traced.captured)]
-        self.shardings = in_shardings_of(call)
-        self.outs = broadcast(call.out_shardings, traced.out_tree, "out_shardings")
+        self.shardings = [_on_context(s) for s in in_shardings_of(call)]
+        self.outs = [_on_context(s) for s in broadcast(call.out_shardings, traced.out_tree, "out_shardings")]
         inputs = [k.type.rank for k in call.keys]
         check_key_specs(self.shardings, call.in_tree, inputs, lambda i: f"in_shardings for {self._input_name(i)}")
         outputs = [v.type.rank for v in traced.program.outputs]

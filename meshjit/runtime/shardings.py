@@ -62,7 +62,7 @@ def cuts_alike(source: Sharding, target: Sharding, rank: int) -> bool:
         return False
     if here.size != there.size:
         return False
-    alike = Mesh(np.reshape(np.array(there.flat_devices, object), here.axis_sizes), here.axis_names)
+    alike = Mesh(np.reshape(np.array(there.flat_devices, object), here.axis_sizes), here.axis_names, here.axis_types)
     return same_place(NamedSharding(alike, source.spec, source.memory_kind), target, rank)
 
 
