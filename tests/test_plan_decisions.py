@@ -163,6 +163,30 @@ def test_what_is_delayed_made_again_or_computed_has_its_price_or_its_rival() -> 
     assert compute.because == ("the rule is a c, c b -> a b | sum c", "a is not in operand 1: devices along x read the same of it")
 
 
+def test_what_is_computed_elsewhere_once_its_readers_are_known_names_both_prices() -> None:
+    """An operand that is less to move than the result, and two that are less to gather than a sum to reduce."""
+
+    def widened(x: Any, w: Any) -> Any:
+        return x @ w.astype(mnp.float32)
+
+    def lone(x: Any, w: Any, u: Any, b: Any) -> Any:
+        z = mnp.tanh(x)
+        return z @ u, z @ w + b
+
+    types = ["f32[4096, 64]", "f32[64, 64]", "f32[64, 512]", "f32[4096, 64]"]
+    for fun, arguments, inputs, outputs, subject, reason in (
+        (widened, ["f32[1024, 256]", "bf16[256, 256]"], [P("x"), P("x")], [P("x")], "convert", "less to move than its result"),
+        (lone, types, [P(None, "x"), P("x"), P(None, "x"), P()], [P(None, "x"), P()], "dot_general", "its sum to reduce"),
+    ):  # fmt: skip
+        decisions = decided(fun, arguments, inputs, outputs)
+        (decision,) = [d for d in decisions if d.kind == "compute" and reason in d.because[0]]
+        assert subject in decision.subject and decision.choice == "all of it on every device"
+        (rival,) = decision.rivals
+        assert rival.text == "as planned before its readers were known"
+        assert decision.microseconds is not None and rival.microseconds is not None and decision.microseconds < rival.microseconds
+        assert not [d for d in decisions if d.kind in ("delay", "reduce")]
+
+
 def test_conflicts_and_the_alternatives_that_were_tried() -> None:
     """Heads of the query are sharded over the axis that shards the cache along its sequence: the query is moved."""
 

@@ -118,6 +118,24 @@ def test_weights_of_eight_bits_with_scales(grouped: bool) -> None:
     assert found == {"all_gather": 1024 * 1024 / 8 * 7 + (8 * 1024 * 4 / 8 * 7 if grouped else 0)}
 
 
+def test_a_little_less_is_less() -> None:
+    """Of a short message hardly any time goes with its bytes."""
+    f = lambda x, w: x @ w.astype(mnp.float32)  # noqa: E731
+    found = on_tpu(f, ["f32[8192, 64]", "bf16[64, 64]"], MESH, [P("x"), P("x")], [P("x")])
+    assert found == {"all_gather": 64 * 64 * 2 / 8 * 7}
+
+
+def test_the_work_of_widening_counts_too() -> None:
+    """Three operands are gathered for 8 % less than their sum; but then each device makes all of it, in six steps."""
+
+    def f(x: Any, a: Any, b: Any, c: Any) -> Any:
+        return x @ (a.astype(mnp.float32) * b.astype(mnp.float32) + mnp.repeat(c, 6, axis=0))
+
+    types = ["f32[76800, 7680]", "bf16[7680, 8192]", "i8[7680, 8192]", "f32[1280, 8192]"]
+    found = on_tpu(f, types, MESH, [P("x"), P(None, "x"), P(None, "x"), P(None, "x")], [P("x")])
+    assert found == {"all_gather": 7680 * 8192 * 4 / 8 * 7}
+
+
 def test_in_a_loop_over_layers() -> None:
     def f(x: Any, ws: Any) -> Any:
         return lax.scan(lambda x, w: (mnp.tanh(x @ w.astype(mnp.float32)), None), x, ws)[0]

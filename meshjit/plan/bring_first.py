@@ -18,14 +18,15 @@ optimizer reads them, not as the partial sums of each device.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from meshjit.core.plan import EquationPlan
-from meshjit.core.program import Program, Var
+from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
+from meshjit.plan.planned import Planned, in_order
 from sharding.placement import Placement
 
 EQUAL: Final = 1 + 1e-9  # seconds and bytes that differ by less are the same
@@ -33,20 +34,19 @@ MOST: Final = 4  # placements of one sum
 SOON: Final = 1  # equations further on: who reads a sum there does not let it wait
 
 
-def bring_first(
-    program: Program, machine: Machine, plans: Sequence[EquationPlan], outputs: Sequence[Placement]
-) -> tuple[EquationPlan, ...]:
-    """The plans of a Program's equations, with `brought` where an order of its readers' placements costs less than theirs."""
-    asked, known, steps = _asked(program, machine, plans, outputs), dict[object, EquationPlan](), list(plans)
+def bring_first(planned: Planned) -> Planned:
+    """The same with `brought` in the plans of equations, where an order of its readers' placements costs less than theirs."""
+    machine, asked, known = planned.machine, _asked(planned), dict[object, EquationPlan]()
+    changes: dict[int, EquationPlan] = {}
     for at in sorted({readers.made for readers in asked.values() if len(readers.placements) > 1 or readers.is_late}):
-        eqn, plan = program.eqns[at], plans[at]
+        eqn, plan = planned.program.eqns[at], planned.plans[at]
         sides = zip(eqn.outputs, plan.results, strict=True)
         first = tuple(
             [first_of(machine, v.type, p, asked[v].placements, asked[v].is_late) if v in asked else None for v, p in sides]
         )
         if any(first):  # plans of alike equations stay one object
-            steps[at] = known.setdefault((id(plan), first), dataclasses.replace(plan, brought=first))
-    return tuple(steps)
+            changes[at] = known.setdefault((id(plan), first), dataclasses.replace(plan, brought=first))
+    return planned.changed(changes)
 
 
 @dataclass
@@ -71,23 +71,17 @@ class _Readers:
         return is_late(self.made, self.read) and not self.flows
 
 
-def _asked(
-    program: Program, machine: Machine, plans: Sequence[EquationPlan], outputs: Sequence[Placement]
-) -> dict[Var, _Readers]:
+def _asked(planned: Planned) -> dict[Var, _Readers]:
     """Of sums, who reads them."""
+    program, plans = planned.program, planned.plans
     sums = {id(plan) for plan in {id(plan): plan for plan in plans}.values() if any(map(is_sum, plan.results))}
     asked: dict[Var, _Readers] = {}
     for at in [at for at, plan in enumerate(plans) if id(plan) in sums]:
         made = zip(program.eqns[at].outputs, plans[at].results, strict=True)
         asked.update((var, _Readers(at)) for var, placement in made if is_sum(placement))
-    is_unread = {*asked}.isdisjoint
-    for at in [at for at, eqn in enumerate(program.eqns) if not is_unread(eqn.inputs)] if asked else ():
-        for var, placement in zip(program.eqns[at].inputs, plans[at].operands, strict=True):
-            if var in asked:
-                asked[var].add(at, machine.normal(placement))
-    for var, placement in zip(program.outputs, outputs, strict=True):
-        if var in asked:
-            asked[var].add(len(plans), machine.normal(placement))
+    for var, readers in asked.items():
+        for read in planned.reads(var):
+            readers.add(*read)
     return asked
 
 
@@ -111,20 +105,9 @@ def first_of(
         first = order[0]
     if not 1 < len(order) <= MOST:
         return first
-    best, sent = _in_order(machine, type, made, order)
+    best, sent = in_order(machine, type, made, order)
     for placement in order[1:]:
-        seconds, bytes_ = _in_order(machine, type, made, [placement, *order])
+        seconds, bytes_ = in_order(machine, type, made, [placement, *order])
         if seconds * EQUAL < best and bytes_ <= sent * EQUAL:
             first, best = placement, seconds
     return first
-
-
-def _in_order(machine: Machine, type: TensorType, made: Placement, order: Sequence[Placement]) -> tuple[float, float]:
-    """Seconds and bytes of bringing a value to placements one after the other."""
-    have, seconds, sent = {made: None}, 0.0, 0.0
-    for placement in order:
-        if placement not in have:
-            walk = machine.nearest(type, have, placement)
-            seconds, sent = seconds + walk.seconds, sent + walk.bytes
-            have.update(dict.fromkeys(walk.placements))
-    return seconds, sent

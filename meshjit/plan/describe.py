@@ -16,7 +16,7 @@ from meshjit.core.printer import names_of, print_type
 from meshjit.core.program import Eqn, Var
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import is_cheaper
-from meshjit.plan.events import Accumulation, Choice, Delay, Event, Exchange, Hoist, Move, Reduction, Remake
+from meshjit.plan.events import Accumulation, Choice, Delay, Elsewhere, Event, Exchange, Hoist, Move, Reduction, Remake
 from meshjit.plan.flow import collectives_of
 from meshjit.plan.graph import Annotations, Flattened, programs_in
 from meshjit.plan.groups import groups
@@ -232,6 +232,10 @@ class _Description:
             "compute", self.equation(event.eqn), spread(plan), reasons(plan), rounded(seconds), rivals, source,
         )  # fmt: skip
 
+    def elsewhere(self, event: Elsewhere) -> Decision:
+        rival = Rival("as planned before its readers were known", rounded(event.before))
+        return self.of(event.eqn, "compute", spread(event.plan), event.reason, event.seconds, rival)
+
     def of(
         self, eqn: Eqn, kind: str, choice: str, reason: str, seconds: float | None = None, *rivals: Rival
     ) -> Decision:
@@ -252,4 +256,5 @@ _WORDS: Mapping[type, Callable[..., Decision]] = {
     Accumulation: _Description.accumulation,
     Hoist: _Description.hoist,
     Choice: _Description.compute,
+    Elsewhere: _Description.elsewhere,
 }

@@ -16,8 +16,9 @@ from meshjit.plan.describe import Describer
 from meshjit.plan.equations import Planner
 from meshjit.plan.flow import Flow, Limit
 from meshjit.plan.graph import Annotations, Flattened, flatten, reseeded
+from meshjit.plan.last_changes import last_changes
 from meshjit.plan.lifetimes import Lifetimes
-from meshjit.plan.move_operands import last_changes
+from meshjit.plan.planned import Planned
 from meshjit.plan.schedule import schedule_seconds
 from sharding.graph import Propagated, Seed
 from sharding.placement import normalized
@@ -195,8 +196,9 @@ def _plan(
     )
     course = Course(program, machine, placements, sums, Flow(program, machine, limit), sums)
     equations = Planner(assigner, flat.rules, blocks, unmoved).equations(course, outputs)
-    equations, cost, collectives, moves = last_changes(program, machine, equations, inputs, outputs)
-    events = (*course.delays.events, *moves, *assigner.choices(program, equations))
+    planned, happened = last_changes(Planned(program, machine, equations, inputs, outputs), course.delays.events)
+    equations, (cost, collectives, _) = planned.plans, planned.outcome
+    events = (*happened, *assigner.choices(program, equations))
     return Plan(
         program, machine.mesh, course.placements, equations, inputs, outputs, flat.origins(propagated),
         tuple(propagated.conflicts), machine.target, cost, collectives=collectives, events=events,

@@ -26,8 +26,9 @@ from meshjit.plan.delay import Price
 from meshjit.plan.events import Accumulation, Hoist
 from meshjit.plan.flow import Flow
 from meshjit.plan.graph import programs_in
-from meshjit.plan.move_operands import last_changes
+from meshjit.plan.last_changes import last_changes
 from meshjit.plan.nested import lent
+from meshjit.plan.planned import Planned
 from meshjit.plan.recall import PlanRecall
 from sharding.axes import name_of
 from sharding.mesh import BaseMesh
@@ -181,11 +182,12 @@ class Planner:
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
         outputs = self.outputs(eqn, region, outside, placements)
-        steps, cost, collectives, moves = last_changes(program, machine, steps, inputs, outputs, around)
+        planned, happened = last_changes(Planned(program, machine, steps, inputs, outputs, around), course.delays.events)
+        steps, (cost, collectives, _) = planned.plans, planned.outcome
         events = (
             *[hoist for hoist in hoists if len(hoist.options) > 1],
             *[_accumulation(program.inputs[i], verdict, i in sums) for i, verdict in told.items()],
-            *course.delays.events, *moves, *self.assigner.choices(program, steps),
+            *happened, *self.assigner.choices(program, steps),
         )  # fmt: skip
         targets = _targets(eqn, region, outside)
         leaving = {output: sums[i] for i, output in region.carried if i in sums}

@@ -6,7 +6,7 @@ are tuples, which are made in a fifth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -91,4 +91,16 @@ class Choice:
     options: Options
 
 
-Event: TypeAlias = Move | Exchange | Remake | Delay | Reduction | Accumulation | Hoist | Choice
+class Elsewhere(NamedTuple):
+    """An equation is computed by another plan than the one that was made before its readers were known; so are, by number, those
+    of `changes`, itself among them. Seconds of what they cost, and of what they cost as planned before."""
+
+    eqn: Eqn
+    plan: EquationPlan
+    changes: Mapping[int, EquationPlan]
+    seconds: float
+    before: float
+    reason: str
+
+
+Event: TypeAlias = Move | Exchange | Remake | Delay | Reduction | Accumulation | Hoist | Choice | Elsewhere

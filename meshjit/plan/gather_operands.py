@@ -5,108 +5,89 @@
 
 While an equation is planned whose result only joins sums, it is not known what reducing it costs, if anything (`joins` in
 `meshjit/plan/assign.py`). Once all equations are planned, it is known which of these sums are reduced by themselves, and where.
-Their equations are then computed there; a plan that does not come out cheaper for it is dropped. Gathers have to gain
-`Topology.detour`, as in walks of sums: a compiler that puts gradients off until their operands are there holds them, and more.
+Both ways then have a price: that of the work, and of bringing the operands and the result to all their readers. Gathers have to
+gain `Topology.detour`, as in walks of sums: a compiler that puts gradients off until their operands are there holds these, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
-from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.program import Eqn, Var
 from meshjit.plan.assign import consistent, is_priced
 from meshjit.plan.cost import Machine
-from meshjit.plan.events import Event, Move
-from sharding.placement import Placement
+from meshjit.plan.delay import Price
+from meshjit.plan.events import Elsewhere
+from meshjit.plan.planned import Planned
 from sharding.reshard import Walk
 
-CLEARLY: Final = 0.9  # of the seconds of making and reducing the sum, which others may read elsewhere
+REASON: Final = "its operands are less to gather than its sum to reduce"
 
 
-class _Whole(NamedTuple):
-    """How an equation is computed without a sum, and by how many seconds its operands may cost more for that."""
-
-    plan: EquationPlan
-    gain: float
-
-
-def gather_operands(
-    program: Program, machine: Machine, plans: Sequence[EquationPlan], inputs: Sequence[Placement], moves: Iterable[Event]
-) -> tuple[EquationPlan, ...] | None:
-    """The plans of a Program's equations, those of lone sums computed where these are read if that is less; None if it is for
-    none."""
-    moved = [event for event in moves if isinstance(event, Move) and event.walk.bytes]
-    lone = _lone_sums(program, machine, plans, moved)
-    if not lone:
-        return None
-    have, steps = _versions(program, machine, plans, inputs, lone), list(plans)
-    own: dict[Eqn, list[Move]] = {program.eqns[at]: [] for at in lone}  # what was moved for each
-    is_less: dict[Any, bool] = {}  # equal layers are asked about once
-    made = {program.eqns[at].outputs[0]: at for at in lone}
-    for move in moved:
-        at = made.pop(move.var, None) if move.walk.placements[0].partial else None
-        if at is not None:
-            eqn = program.eqns[at]
-            versions, spent = tuple([have[v] for v in eqn.inputs]), sum([each.walk.seconds for each in own[eqn]])
-            key = id(plans[at]), id(move.walk), versions, spent
-            if key not in is_less:
-                is_less[key] = _seconds(eqn, lone[at].plan, versions, machine) < lone[at].gain + spent
-            steps[at] = lone[at].plan if is_less[key] else plans[at]
-        if move.eqn in own:
-            own[move.eqn].append(move)
-        elif move.var in have:
-            have[move.var] = *have[move.var], *move.walk.placements[1:]
-    return tuple(steps) if any(a is not b for a, b in zip(steps, plans, strict=True)) else None
+def gather_operands(planned: Planned) -> Sequence[Elsewhere]:
+    """The equations of lone sums that are computed where these are read, of gathered operands."""
+    lone = _lone_sums(planned)
+    eqns = planned.program.eqns
+    prices: dict[Any, tuple[Price, Price]] = {}  # equal layers are asked about once
+    found: list[Elsewhere] = []
+    for at, there in lone.items():
+        values = *eqns[at].inputs, *eqns[at].outputs
+        if any([placement.partial for placement in planned.asked(values[-1])]):
+            continue  # somebody reads the sum as it is
+        alike = id(planned.plans[at]), id(there), *[(planned.home(v), *planned.asked(v)) for v in values]
+        if alike not in prices:
+            prices[alike] = _prices(planned, at, there)
+        gathered, summed = prices[alike]
+        if gathered.is_below(summed):
+            found.append(Elsewhere(eqns[at], there, {at: there}, gathered.seconds, summed.seconds, REASON))
+    return found
 
 
-def _lone_sums(
-    program: Program, machine: Machine, plans: Sequence[EquationPlan], moved: Iterable[Move]
-) -> Mapping[int, _Whole]:
-    """By number of its equation, each sum that is reduced by itself though made to join others, if it might be cheaper whole."""
-    uses, known, lone = machine.uses_of(program), dict[tuple[int, int], _Whole | None](), dict[int, _Whole]()
-    for move in moved:
-        if move.walk.placements[0].partial and move.var in uses.addends and move.var in uses.makers:
-            at = uses.makers[move.var]
-            key = id(plans[at]), id(move.walk)
-            if key not in known:
-                known[key] = _whole(program.eqns[at], plans[at], move.walk, machine)
-            if (whole := known[key]) is not None:
-                lone.setdefault(at, whole)
+def _lone_sums(planned: Planned) -> Mapping[int, EquationPlan]:
+    """By number of its equation, each sum that is reduced by itself though made to join others, if it might be cheaper whole; and
+    how its equation is computed then."""
+    addends = planned.machine.uses_of(planned.program).addends
+    walks: dict[Var, list[Walk]] = {}
+    for move in planned.moves:
+        if move.var in walks or (move.walk.placements[0].partial and move.var in addends and move.var in planned.made):
+            walks.setdefault(move.var, []).append(move.walk)
+    known, lone = dict[tuple[int, ...], EquationPlan | None](), dict[int, EquationPlan]()
+    for var, own in walks.items():
+        at = planned.made[var]
+        key = id(planned.plans[at]), *map(id, own)
+        if key not in known:
+            known[key] = _whole(planned.program.eqns[at], planned.plans[at], own, planned.machine)
+        if (whole := known[key]) is not None:
+            lone[at] = whole
     return lone
 
 
-def _whole(eqn: Eqn, plan: EquationPlan, walk: Walk, machine: Machine) -> _Whole | None:
-    """How an equation is computed so that its result lies where the walk brings it; None if its work alone is too much."""
-    rule, target = plan.rule, walk.placements[-1]
-    if target.partial or plan.bodies or not is_priced(eqn) or not any(plan.assignment.get(f) for f in rule.reductions):
+def _whole(eqn: Eqn, plan: EquationPlan, walks: Sequence[Walk], machine: Machine) -> EquationPlan | None:
+    """How an equation is computed without a sum, so that its result lies where the first of its walks brings it; None where the
+    work alone takes longer then than as planned together with the walks."""
+    rule, target = plan.rule, walks[0].placements[-1]
+    if target.partial or plan.bodies or len(eqn.outputs) != 1 or not is_priced(eqn):
+        return None
+    if not any(plan.assignment.get(f) for f in rule.reductions):
         return None
     spread = consistent(rule, rule.project(rule.results[0], target, machine.mesh), machine.mesh)
     there = equation_plan(rule, spread, machine.mesh)
-    gain = CLEARLY * (walk.seconds + machine.own_work(eqn, plan)[0]) - machine.own_work(eqn, there)[0] - machine.topology.detour
-    return _Whole(there, gain) if gain > 0 and machine.normal(there.results[0]) == target else None
+    works = [machine.own_work(eqn, each)[0] for each in (plan, there)]
+    gain = works[0] + sum([walk.seconds for walk in walks]) - works[1] - machine.topology.detour
+    return there if gain > 0 and machine.normal(there.results[0]) == target else None
 
 
-def _versions(
-    program: Program,
-    machine: Machine,
-    plans: Sequence[EquationPlan],
-    inputs: Sequence[Placement],
-    numbers: Iterable[int],
-) -> dict[Var, tuple[Placement, ...]]:
-    """Where the operands of these equations are made, or come in."""
-    made, entered = machine.uses_of(program).makers, dict(zip(program.inputs, inputs, strict=True))
-
-    def first(var: Var) -> Placement:
-        at = made.get(var)
-        return entered[var] if at is None else plans[at].results[program.eqns[at].outputs.index(var)]
-
-    return {v: (machine.normal(first(v)),) for at in numbers for v in program.eqns[at].inputs}
-
-
-def _seconds(eqn: Eqn, plan: EquationPlan, have: Sequence[Sequence[Placement]], machine: Machine) -> float:
-    """Of bringing an equation's operands from the nearest of these placements each."""
-    targets = [machine.normal(placement) for placement in plan.operands]
-    sides = zip(eqn.input_types, have, targets, strict=True)
-    return sum([machine.nearest(type, versions, target).seconds for type, versions, target in sides if target not in versions])
+def _prices(planned: Planned, at: int, there: EquationPlan) -> tuple[Price, Price]:
+    """What an equation costs without a sum, and as planned: its work, and bringing its operands and its result to all their
+    readers."""
+    eqn = planned.program.eqns[at]
+    (result,) = eqn.outputs
+    asked, detour = planned.asked(result), Price(planned.machine.topology.detour, 0.0)
+    gathered = [planned.work(at, there), detour, planned.price(result, asked, there.results[0])]
+    summed = [planned.work(at, planned.plans[at]), planned.price(result, asked)]
+    for operand, placement in dict.fromkeys(zip(eqn.inputs, there.operands, strict=True)):
+        gathered.append(planned.price(operand, planned.asked(operand, at, planned.machine.normal(placement))))
+        summed.append(planned.price(operand, planned.asked(operand)))
+    return Price.of(gathered), Price.of(summed)

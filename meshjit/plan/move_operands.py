@@ -4,79 +4,67 @@
     %2: f32[K, N] = convert(%1: bf16[K, N])        the operand is gathered, 2 bytes an element; each device converts all of it
 
 So numbers of few bits are moved before they are widened, and rows before they are repeated. Once all equations are planned, it
-is known under which placement a value is read. The equations that make it of less are then computed under that one; a plan that
-does not come out cheaper for it is dropped.
+is known who reads a value, and where. Both ways have a price: that of bringing every value in which they differ to all its
+readers, and that of the equations that make these values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
-from meshjit.core.collective import Collective
 from meshjit.core.effects import is_pure
-from meshjit.core.plan import EquationPlan, PlanCost
-from meshjit.core.program import Eqn, Program, Var
-from meshjit.plan.bring_first import bring_first
-from meshjit.plan.cost import Machine
-from meshjit.plan.events import Event, Move
-from meshjit.plan.gather_operands import gather_operands
-from meshjit.plan.recall import run_through
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Eqn, Var
+from meshjit.plan.delay import Price
+from meshjit.plan.events import Elsewhere
+from meshjit.plan.planned import Planned
 from sharding.placement import Placement
 
 STEPS: Final = 6  # equations between what is moved and what was to be moved
-NONE: Final[Mapping[int, EquationPlan]] = {}
-CLEARLY: Final = 0.9  # of the seconds of moving the value: it may be read in several ways
+NO_CHANGES: Final[Mapping[int, EquationPlan]] = {}
+REASON: Final = "what it is made of is less to move than its result"
 
 
-def move_operands(
-    program: Program, machine: Machine, plans: Sequence[EquationPlan], inputs: Sequence[Placement], moves: Iterable[Event]
-) -> tuple[EquationPlan, ...] | None:
-    """The plans of a Program's equations, those computed elsewhere whose operands are less to move; None if there are none."""
-    moved = {event.var: event.walk for event in moves if isinstance(event, Move) and event.walk.bytes}
-    made = machine.uses_of(program).makers if moved else {}
-    widened = [v for v in moved if v in made and _may_be_less(v, program, plans, made)]
+class _Way(NamedTuple):
+    """Equations that are computed elsewhere, by number. What they, their values and what these are made of cost then, and what
+    all of that costs as planned."""
+
+    changes: Mapping[int, EquationPlan]
+    price: Price
+    planned: Price
+
+    def is_better_than(self, other: _Way) -> bool:
+        return Price.of((self.price, other.planned)).is_below(Price.of((other.price, self.planned)))
+
+
+AS_PLANNED: Final = _Way(NO_CHANGES, Price(0.0, 0.0), Price(0.0, 0.0))
+
+
+def move_operands(planned: Planned) -> Sequence[Elsewhere]:
+    """The equations that are computed elsewhere because their operands are less to move than their results."""
+    targets: dict[Var, dict[Placement, None]] = {}
+    for move in planned.moves:
+        targets.setdefault(move.var, {})[move.walk.placements[-1]] = None
+    widened = {v: there for v, there in targets.items() if v in planned.made and _may_be_less(v, planned)}
     if not widened:
-        return None
-    origins, steps = _Origins(program, machine, plans, made, dict(zip(program.inputs, inputs, strict=True))), list(plans)
-    in_vain = set[Any]()  # equal layers are asked about once
-    for var in widened:
-        walk, eqn = moved[var], program.eqns[made[var]]
-        alike = id(plans[made[var]]), walk.placements[-1], *[id(plans[made[v]]) if v in made else None for v in eqn.inputs]
-        seconds, changes = (0.0, NONE) if alike in in_vain else origins.bring(var, walk.placements[-1], STEPS)
-        if changes and seconds < CLEARLY * walk.seconds:
-            for at, plan in changes.items():
-                steps[at] = plan
-        else:
-            in_vain.add(alike)
-    return tuple(steps) if any(a is not b for a, b in zip(steps, plans, strict=True)) else None
+        return ()
+    eqns, made = planned.program.eqns, planned.made
+    return [
+        Elsewhere(eqns[made[v]], way.changes[made[v]], way.changes, way.price.seconds, way.planned.seconds, REASON)
+        for v, way in _Origins(planned).best(widened)
+    ]
 
 
-def last_changes(
-    program: Program,
-    machine: Machine,
-    plans: Sequence[EquationPlan],
-    inputs: Sequence[Placement],
-    outputs: Sequence[Placement],
-    lent: frozenset[Var] = frozenset(),
-) -> tuple[tuple[EquationPlan, ...], PlanCost, tuple[Collective, ...], list[Event]]:
-    """The plans of a Program's equations as they are in the end; what running it costs, its collectives, and how values move."""
-    plans = bring_first(program, machine, plans, outputs)
-    outcome = run_through(program, machine, plans, inputs, outputs, lent)
-    for change in (gather_operands, move_operands):
-        others = change(program, machine, plans, inputs, outcome[2])
-        if others is not None:
-            other = run_through(program, machine, others, inputs, outputs, lent)
-            if other[0].seconds < outcome[0].seconds and other[0].wire_bytes <= outcome[0].wire_bytes:
-                plans, outcome = others, other
-    return plans, *outcome
-
-
-def _may_be_less(var: Var, program: Program, plans: Sequence[EquationPlan], made: Mapping[Var, int]) -> bool:
+def _may_be_less(var: Var, planned: Planned) -> bool:
     """Whether a value is made element by element of something smaller, or of what is itself made of something."""
-    eqn = program.eqns[made[var]]
-    return _is_elementwise(eqn, plans[made[var]]) and any([v.type.nbytes < var.type.nbytes or v in made for v in eqn.inputs])
+    at = planned.made[var]
+    eqn = planned.program.eqns[at]
+    if not _is_elementwise(eqn, planned.plans[at]):
+        return False
+    return any([v in planned.made or v.type.nbytes < var.type.nbytes for v in eqn.inputs])
 
 
 def _is_elementwise(eqn: Eqn, plan: EquationPlan) -> bool:
@@ -90,27 +78,62 @@ def _is_elementwise(eqn: Eqn, plan: EquationPlan) -> bool:
 class _Origins:
     """What bringing values somewhere costs from where they are made, or from where what they are made of is."""
 
-    program: Program
-    machine: Machine
-    plans: Sequence[EquationPlan]
-    made: Mapping[Var, int]  # by which equation
-    entered: Mapping[Var, Placement]  # where inputs are
+    planned: Planned
+    known: dict[Var, Price] = field(default_factory=dict[Var, Price])  # of bringing values to their readers, as planned
 
-    def bring(self, var: Var, target: Placement, steps: int) -> tuple[float, Mapping[int, EquationPlan]]:
-        """Seconds of bringing a value to a placement, and the equations that are computed elsewhere for it."""
-        at, machine = self.made.get(var), self.machine
-        eqn = None if at is None else self.program.eqns[at]
-        if eqn is not None and not eqn.inputs:
-            return 0.0, NONE  # made again
-        here = self.entered[var] if eqn is None or at is None else self.plans[at].results[eqn.outputs.index(var)]
-        seconds = machine.walk(var.type, machine.normal(here), machine.normal(target)).seconds
-        if eqn is None or at is None or not seconds or not steps or not _is_elementwise(eqn, self.plans[at]):
-            return seconds, NONE
-        plan = machine.spread_again(eqn, self.plans[at].rule, target)
-        if plan is None:
-            return seconds, NONE
-        changes, sooner = {at: plan}, 0.0
-        for operand, placement in zip(eqn.inputs, plan.operands, strict=True):
-            own, further = self.bring(operand, placement, steps - 1)
-            sooner, changes = sooner + own, {**changes, **further}
-        return (sooner, changes) if sooner < seconds else (seconds, NONE)
+    def best(self, widened: Mapping[Var, Iterable[Placement]]) -> Iterator[tuple[Var, _Way]]:
+        """The values that are better computed where they are read, and how. Equal layers are asked about once."""
+        in_vain = set[Any]()
+        for var, targets in widened.items():
+            alike = self.surroundings(var)
+            if alike not in in_vain:
+                way = _best([self.bring(var, None, target, STEPS) for target in targets])
+                if way.changes and way.is_better_than(AS_PLANNED):
+                    yield var, way
+                else:
+                    in_vain.add(alike)
+
+    def surroundings(self, var: Var) -> Any:
+        """The plan that makes a value and those that make its operands, and where all of these are read."""
+        planned = self.planned
+        values = var, *planned.program.eqns[planned.made[var]].inputs
+        plans = [id(planned.plans[planned.made[v]]) if v in planned.made else planned.home(v) for v in values]
+        return *plans, *[tuple(planned.asked(v)) for v in values]
+
+    def bring(self, var: Var, reader: int | None, target: Placement, steps: int) -> _Way:
+        """The better way to have a value under a placement that the equation `reader` reads it under instead of where it does;
+        None: that somebody reads it under as planned."""
+        planned, at = self.planned, self.planned.made.get(var)
+        if planned.is_made_again(var):
+            return AS_PLANNED
+        target = planned.machine.normal(target)
+        before, asked = self.as_planned(var), planned.asked(var, reader, target)
+        stay = _Way(NO_CHANGES, before if reader is None else planned.price(var, asked), before)
+        if at is None or not steps or stay.price.seconds <= (0.0 if reader is None else before.seconds):
+            return stay
+        eqn, plan = planned.program.eqns[at], planned.plans[at]
+        there = planned.machine.spread_again(eqn, plan.rule, target) if _is_elementwise(eqn, plan) else None
+        if there is None:
+            return stay
+        return _best([stay, self.computed(at, there, planned.price(var, asked, target), before, steps)])
+
+    def as_planned(self, var: Var) -> Price:
+        if var not in self.known:
+            self.known[var] = self.planned.price(var, self.planned.asked(var))
+        return self.known[var]
+
+    def computed(self, at: int, there: EquationPlan, after: Price, before: Price, steps: int) -> _Way:
+        """An equation computed as `there` says. Bringing its result to its readers costs so much `after` that, and so much
+        `before`."""
+        planned = self.planned
+        sides = dict.fromkeys(zip(planned.program.eqns[at].inputs, there.operands, strict=True))
+        ways = [self.bring(operand, at, placement, steps - 1) for operand, placement in sides]
+        changes = {number: plan for way in ways for number, plan in way.changes.items()}
+        price = Price.of((after, planned.work(at, there), *[way.price for way in ways]))
+        as_planned = Price.of((before, planned.work(at, planned.plans[at]), *[way.planned for way in ways]))
+        return _Way({at: there, **changes}, price, as_planned)
+
+
+def _best(ways: Iterable[_Way]) -> _Way:
+    """The first of the best."""
+    return functools.reduce(lambda best, way: way if way.is_better_than(best) else best, ways)

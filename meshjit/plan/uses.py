@@ -32,7 +32,7 @@ class Uses:
     """How often a Program uses its values, and after which equation each is needed no more; whatever the plan is."""
 
     def __init__(self, program: Program) -> None:
-        self.eqns, self.kinds = program.eqns, kinds_of(program)
+        self.eqns, self.outputs, self.kinds = program.eqns, program.outputs, kinds_of(program)
         self.ends = _last_uses(program)
         self.counts = Counter(itertools.chain.from_iterable([eqn.inputs for eqn in program.eqns]))
         for _ in range(USES_OF_OUTPUT):
@@ -43,8 +43,8 @@ class Uses:
         self.fused = fused_values(program)  # the part that is held of values that are computed where they are read
         self.in_place = in_place(program, self.kinds, self.ends, {v for v, part in self.fused.items() if part < 1.0})
         self.unreduced = {*_unreduced(program)}  # values that a user leaves unreduced
-        self.reads = dict(_contractions(program))
-        self.readers = Counter([key for keys in self.reads.values() for key in keys])
+        self.contracted = dict(_contractions(program))
+        self.readers = Counter([key for keys in self.contracted.values() for key in keys])
         self.repeats = {repeat.start: repeat for repeat in repeats(program)}
         self.joins = {at: self._joins(repeat) for at, repeat in self.repeats.items()}
         self.outcomes: dict[Any, Any] = {}  # of planning them, see `meshjit.plan.recall`
@@ -53,6 +53,16 @@ class Uses:
     def makers(self) -> dict[Var, int]:
         """The number of the equation that makes each value."""
         return {v: at for at, eqn in enumerate(self.eqns) for v in eqn.outputs}
+
+    @functools.cached_property
+    def reads(self) -> dict[Var, list[tuple[int, int]]]:
+        """By value, the equations that read it, and as which operand; behind all equations the Program's end, and as which
+        output. All by number."""
+        reads: dict[Var, list[tuple[int, int]]] = {}
+        for at, values in enumerate([*[eqn.inputs for eqn in self.eqns], self.outputs]):
+            for i, var in enumerate(values):
+                reads.setdefault(var, []).append((at, i))
+        return reads
 
     def joining(self, outputs: Collection[Var]) -> set[Var]:
         """What only joins sums, if of the outputs these are read as they are, and the others as addends."""
@@ -72,7 +82,7 @@ class Uses:
     def sharers(self, eqn: Eqn) -> tuple[int, ...]:
         """For each operand of a contraction how many alike contractions read it; () for other equations. What is brought for the
         first of them is there for the others: q, k and v share the gather of what they are made of."""
-        reads = self.reads.get(eqn)
+        reads = self.contracted.get(eqn)
         return () if reads is None else tuple([self.readers[key] for key in reads])
 
 
