@@ -171,6 +171,24 @@ def test_lookups_in_a_shard_of_one_entry_take_their_time(entries: int) -> None:
     assert seconds(P("x", "y")) >= seconds(P()) > 1e-3
 
 
+@pytest.mark.parametrize(("device", "longest"), [(None, 64), (AbstractDevice("NVIDIA H100 80GB HBM3", None, "gpu"), 256)])
+def test_a_search_is_priced_as_it_is_emitted(device: AbstractDevice | None, longest: int) -> None:
+    """A value is compared with all entries of a short table, and a longer one is halved: the target says which is short."""
+    mesh = AbstractMesh((1,), ("x",), abstract_device=device)
+
+    def searched(entries: int) -> tuple[float, bool]:
+        types = [mj.ShapeDtypeStruct((n,), np.float32, sharding=NamedSharding(mesh, P())) for n in (entries, 2**20)]
+        traced = mj.jit(mnp.searchsorted).trace(*types)
+        cost = traced.plan().plan.cost
+        assert cost is not None
+        return cost.seconds, "stablehlo.while" in traced.lower().as_text()
+
+    (short, is_halved), (long, is_long_halved) = searched(longest), searched(longest + 1)
+    assert not is_halved and is_long_halved
+    rounds = longest / 36, (longest + 1).bit_length()
+    assert long / short == pytest.approx(rounds[1] / rounds[0], rel=0.1)
+
+
 def test_a_search_takes_longer_in_a_longer_table() -> None:
     """A round more for twice as many entries, in each of which a TPU fetches an entry for every value."""
     device = AbstractDevice("TPU v5p", None, "tpu")

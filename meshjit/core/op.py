@@ -90,6 +90,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     fetches(in_types, params) -> (int, int)
                                 how many runs of elements are fetched from where indices say, and how long each is; those that
                                 are written back count twice; for pricing
+    search(in_types, params) -> Search
+                                what is sought in how many entries; `plan/windows.py` prices the way that the target takes
     images(in_types, params) -> Images
                                 what windows slide over, of operands and results; for pricing
     seed(params) -> PartitionSpec
@@ -163,6 +165,16 @@ class ColumnWork(NamedTuple):
 
     steps: float
     multiplications: float
+
+
+class Search(NamedTuple):
+    """The search for so many values, each in a sorted line of so many entries. `share`: the part of all elements of the operands
+    the values are. `compares`: whether a value is compared with all entries; None where the target says so."""
+
+    entries: int
+    values: int
+    share: float
+    compares: bool | None
 
 
 class MissingRule(NotImplementedError):
@@ -264,6 +276,7 @@ class Op:
     in_groups: Callable[[Types, Params], tuple[int, int]] | None = None
     best_orders: Callable[[Types, Params], Sequence[Sequence[int]]] | None = None
     fetches: Callable[[Types, Params], tuple[int, int]] | None = None
+    search: Callable[[Types, Params], Search] | None = None
     images: Callable[[Types, Params], Sequence[Image]] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
     split: Callable[..., list[Var] | None] | None = None

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from meshjit.core.access import Access, Moved, Nothing, Same, Window, derived
 from meshjit.core.effects import is_pure
 from meshjit.core.host import calls_host
-from meshjit.core.op import ColumnWork, Op, Params, Touches, Types
+from meshjit.core.op import ColumnWork, Op, Params, Search, Touches, Types
 from meshjit.core.program import Eqn, Var
 from meshjit.core.splat import is_known_splat
 from sharding.rule import FactorRule
@@ -32,20 +32,22 @@ def rule_of(eqn: Eqn) -> FactorRule:
 
 class Reading(NamedTuple):
     """What an op says of its work: further reads of its operands, 0 for most; what it touches; whether it breaks lines; whether
-    it reads registers, and not bytes; what going by columns takes."""
+    it reads registers, and not bytes; what going by columns takes; what it seeks."""
 
     passes: float = 0.0
     touches: Touches = "all"
     breaks_lines: bool = False
     fills_registers: bool = False
     column_work: ColumnWork = NO_COLUMN_WORK
+    search: Search | None = None
 
 
 def reading_of(eqn: Eqn) -> Reading:
     """What an equation reads and writes."""
     breaks_lines = eqn.op.breaks_lines is not None and eqn.op.breaks_lines(eqn.input_types, eqn.params)
     column_work = eqn.op.column_work(eqn.input_types, eqn.params) if eqn.op.column_work is not None else NO_COLUMN_WORK
-    return Reading(work_passes(eqn), eqn.op.touches, breaks_lines, eqn.op.fills_registers, column_work)
+    search = eqn.op.search(eqn.input_types, eqn.params) if eqn.op.search is not None else None
+    return Reading(work_passes(eqn), eqn.op.touches, breaks_lines, eqn.op.fills_registers, column_work, search)
 
 
 def work_passes(eqn: Eqn) -> float:
@@ -55,7 +57,9 @@ def work_passes(eqn: Eqn) -> float:
 
 def is_contraction(eqn: Eqn) -> bool:
     """Whether an equation multiplies operands and sums up the products: these are its work."""
-    return eqn.op.regions is None and len(eqn.inputs) > 1 and bool(rule_of(eqn).reductions) and not work_passes(eqn)
+    if eqn.op.regions is not None or eqn.op.search is not None or len(eqn.inputs) < 2:
+        return False
+    return bool(rule_of(eqn).reductions) and not work_passes(eqn)
 
 
 def access_of(eqn: Eqn) -> tuple[Access, ...]:
@@ -77,7 +81,7 @@ def dims_of_factors(eqn: Eqn) -> dict[str, list[ValueDim]]:
 def goes_by_element(eqn: Eqn) -> bool:
     """Whether an equation computes, or moves, each element by itself, and does nothing else with it: so it may be fused. What
     fetches rows does so one after the other, also those of a table that has only one."""
-    if eqn.op.regions is not None or eqn.op.simulate is not None or eqn.op.fetches is not None:
+    if eqn.op.regions is not None or eqn.op.simulate is not None or eqn.op.fetches is not None or eqn.op.search is not None:
         return False
     reading = reading_of(eqn)
     return rule_of(eqn).is_passthrough or not (reading.passes or reading.breaks_lines or not _moves_elements(eqn))

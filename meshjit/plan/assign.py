@@ -256,7 +256,7 @@ def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignmen
 
 def is_priced(eqn: Eqn) -> bool:
     """Whether it is known what repeating the work of an equation that reduces costs: it says so, or is a contraction."""
-    return eqn.op.passes is not None or is_contraction(eqn)
+    return eqn.op.passes is not None or eqn.op.search is not None or is_contraction(eqn)
 
 
 def _merge(rule: FactorRule, views: Sequence[Assignment], wholes: frozenset[str]) -> Assignment:

@@ -33,7 +33,7 @@ from meshjit.plan.block_work import BlockWork
 from meshjit.plan.kinds import Kinds
 from meshjit.plan.traffic import fused_bytes
 from meshjit.plan.uses import Uses
-from meshjit.plan.windows import NO_WINDOWS, Windows, windows_of
+from meshjit.plan.windows import NO_WINDOWS, Windows, search_passes, windows_of
 from meshjit.plan.written import write, write_block
 from meshjit.transform.choose_frames import BorderPrices
 from meshjit.transform.pipeline import finish
@@ -303,6 +303,7 @@ class Machine(Walks):
         if reading.touches == "nothing" and self._lie_alike(types[0], types[-1]):
             return 0.0
         passes = reading.passes + (self.target.broken_lines if reading.breaks_lines else 0.0)
+        passes += 0.0 if reading.search is None else search_passes(reading.search, self.target)
         filled = windows.filled / self.topology.memory_bandwidth
         seconds = max(FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth, filled)
         if (rule.reductions or windows.flops) and len(rule.operands) > 1 and not passes:  # a contraction

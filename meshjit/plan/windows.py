@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import Final, NamedTuple
 
-from meshjit.core.op import Image
+from meshjit.core.op import Image, Search
 from meshjit.core.program import Eqn
 from meshjit.core.target import Target
 
@@ -29,6 +29,8 @@ NO_WINDOWS: Final = Windows()
 def windows_of(eqn: Eqn, target: Target) -> Windows:
     """Of a local equation, for what the machine copies or reorders before."""
     op = eqn.op
+    if target.row_seconds and op.search is not None:
+        return Windows(seconds=target.row_seconds * _looked_up(op.search(eqn.input_types, eqn.params), target))
     if op.fetches is not None and target.row_seconds:
         rows, width = op.fetches(eqn.input_types, eqn.params)
         return Windows(seconds=target.row_seconds * rows * math.ceil(width / target.lanes))
@@ -46,6 +48,22 @@ def windows_of(eqn: Eqn, target: Target) -> Windows:
     images = op.images(eqn.input_types, eqn.params) if target.lanes > 1 else ()
     filled = sum(_filled(image, target) * image.itemsize for image in images)
     return Windows(flops, sum(_cut(image, target) for image in images), filled, 0.0, reorders)
+
+
+def compares(search: Search, target: Target) -> bool:
+    """Whether a value is compared with all entries of its line, as emission does; else lines are halved."""
+    return target.compares(search.entries, search.values) if search.compares is None else search.compares
+
+
+def search_passes(search: Search, target: Target) -> float:
+    """How often the operands could be read meanwhile."""
+    rounds = search.entries / target.search_comparisons if compares(search, target) else search.entries.bit_length()
+    return target.search_reads * rounds * search.share
+
+
+def _looked_up(search: Search, target: Target) -> int:
+    """Entries that are fetched one by one: one for every value in each round of a halving."""
+    return 0 if compares(search, target) else search.entries.bit_length() * search.values
 
 
 def _filled(image: Image, target: Target) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from meshjit.core.access import by_index
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Op, Params, Sample, Search, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.emit.emitter import integers
@@ -31,9 +31,7 @@ from sharding.rule import FactorRule
 Array = np.ndarray[Any, Any]
 _I32 = np.dtype(np.int32)
 METHODS = ("default", "scan", "compare_all")
-SHORT = 256  # entries of a table that machines compare with every value, for pricing
-READS = 8.0
-COMPARISONS = 36  # that take as long as a round of halving
+_COMPARES = {"default": None, "scan": False, "compare_all": True}  # None: as the target does
 
 
 def _type(in_types: Types, params: Params) -> Types:
@@ -71,17 +69,11 @@ def _evaluate(table: Array, values: Array, side: Any, batch_dims: int, method: s
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    (table, values), extent, method = operands, ins[0].shape[-1], params["method"]
+    (table, values), extent, compares = operands, ins[0].shape[-1], _COMPARES[params["method"]]
     if not extent or not outs[0].size:
         return [_full(e, outs[0], 0)]
-    all_pairs = method == "compare_all" or (method == "default" and _is_short(e, extent, outs[0].size))
-    run = _emit_all_pairs if all_pairs else _emit_halving
+    run = _emit_all_pairs if (e.target.compares(extent, outs[0].size) if compares is None else compares) else _emit_halving
     return [run(e, table, values, params["batch_dims"], params["side"])]
-
-
-def _is_short(e: Any, extent: int, values: int) -> bool:
-    """Whether comparing with all entries beats the rounds of a halving."""
-    return extent <= e.target.compared_entries or extent * values <= e.target.compared_pairs
 
 
 def _emit_all_pairs(e: Any, table: str, values: str, count: int, side: str) -> str:
@@ -244,19 +236,10 @@ def _samples() -> list[Sample]:
     return samples
 
 
-def _passes(in_types: Types, params: Params) -> float:
-    """A round takes 3.4 ns for each value on two cores (2**18 values, 2**16 entries), which is READS of its bytes; comparing
-    one with every entry of a short table takes 0.1 ns an entry."""
+def _search(in_types: Types, params: Params) -> Search:
     table, values = in_types
-    extent = table.shape[-1]
-    rounds = extent.bit_length() if extent > SHORT else extent / COMPARISONS
-    return READS * rounds * values.size / max(1, table.size + values.size)
-
-
-def _fetches(in_types: Types, params: Params) -> tuple[int, int]:
-    """Every round of a halving fetches an entry for every value."""
-    extent = in_types[0].shape[-1]
-    return (extent.bit_length() if extent > SHORT else 0) * in_types[1].size, 1
+    share = values.size / max(1, table.size + values.size)
+    return Search(table.shape[-1], values.size, share, _COMPARES[params["method"]])
 
 
 searchsorted = Op(
@@ -270,6 +253,5 @@ searchsorted = Op(
     batch=_batch,
     jvp=zero_jvp,
     partition=_partition,
-    passes=_passes,
-    fetches=_fetches,
+    search=_search,
 )
