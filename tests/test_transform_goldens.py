@@ -25,7 +25,7 @@ from meshjit.core.verify import verify
 from meshjit.plan.cost import Machine
 from meshjit.simulate.devices import simulate
 from meshjit.simulate.evaluate import evaluate
-from meshjit.targets import target_of
+from meshjit.targets import target_of, tpu
 from meshjit.transform.align import align
 from meshjit.transform.batch import batch
 from meshjit.transform.batch_gathers import batch_gathers
@@ -204,7 +204,7 @@ PASSES = {
     "inline_calls": Pass(inline_calls, lambda p: inline_calls(p, final=True)),
     "dce": plain(dce),
     "slice_early": plain(slice_early),
-    "slice_late": plain(slice_late),
+    "slice_late": Pass(slice_late, lambda p: slice_late(p, tpu.LATE)),
     "fold": plain(fold),
     "fold_slices": plain(fold_slices),
     "join_parts": plain(join_parts),

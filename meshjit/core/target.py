@@ -43,7 +43,8 @@ class Target:
     # What the compiler writes poorly, and what is written instead.
     adds_int8_in_int32: bool = False  # products of int8 with sums of int8 are slow, those with sums of int32 are not
     shares_shifts: bool = False  # transform/share_shifts: shifts of one value are slices of one padded value
-    slices_late: bool = False  # transform/slice_late: parts of a value that are put together are written to memory first
+    slices_late: float = 0.0  # transform/slice_late: parts that are put together are written to memory first. What part of an
+    # extent may be read besides, so that a value stays whole
     pad_passes: float = 0.0  # how often a pad reads what it makes longer, where it is not fused with what makes that
     moved_updates: float = 0.0  # how often what an update changes could be read where that does not happen in place
     has_slow_gathers: bool = False  # elements are gathered one by one, so few are sorted along instead

@@ -86,6 +86,6 @@ def clean(local: Program, target: Target) -> Program:
     """Passes 24 to 29: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
-    local = slice_late(local) if target.slices_late else local
+    local = slice_late(local, target.slices_late) if target.slices_late else local
     local = hide_constants(local) if target.ends_at_sums_of_constants else local
     return materialize_updates(local) if target.materializes_updates else local
