@@ -23,6 +23,7 @@ from meshjit.plan.events import Elsewhere
 from meshjit.plan.planned import Planned
 from sharding.reshard import Walk
 
+CLEARLY: Final = 0.9  # of the price as planned: within a limit to the memory, where sums are kept is searched for, too
 REASON: Final = "its operands are less to gather than its sum to reduce"
 
 
@@ -40,7 +41,7 @@ def gather_operands(planned: Planned) -> Sequence[Elsewhere]:
         if alike not in prices:
             prices[alike] = _prices(planned, at, there)
         gathered, summed = prices[alike]
-        if gathered.is_below(summed):
+        if gathered.is_below(summed.times(CLEARLY)):
             found.append(Elsewhere(eqns[at], there, {at: there}, gathered.seconds, summed.seconds, REASON))
     return found
 
