@@ -10,9 +10,9 @@ import pytest
 
 from meshjit.plan.automatic import alike_choices
 from meshjit.plan.automatic.alike_choices import Groups, alike_of, common, kept, onto, over
+from meshjit.plan.automatic.groupings import added
 from meshjit.plan.automatic.messages import Messages
 from meshjit.plan.automatic.reached import NEVER, READER, SETS, Prefixes, Reached, plus, taken, whole
-from meshjit.plan.automatic.tables import added
 
 SIZES = (24, 30, 18, 21)
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from meshjit.plan.automatic.alike_choices import Index
 from meshjit.plan.automatic.eliminate import TooWide
+from meshjit.plan.automatic.groupings import Grouping
 from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
 from meshjit.plan.automatic.problem import Problem, Scope, weighted
 from meshjit.plan.automatic.reached import Reached, taken
-from meshjit.plan.automatic.tables import Grouping, Term
+from meshjit.plan.automatic.tables import Term
 
 FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
 MOST_ENTRIES: Final = 1 << 26  # of tables that have one for each choice: 512 MiB

@@ -39,11 +39,11 @@ class Messages:
     def __init__(
         self,
         own: Sequence[Table],
-        pairs: dict[Scope, Entries],
+        pairs: Mapping[Scope, Entries],
         order: Sequence[int],
         alike: Mapping[Scope, Alike | None] = NOT_ALIKE,
     ) -> None:
-        self.own, self.pairs, self.order = list(own), pairs, list(order)
+        self.own, self.pairs, self.order = list(own), dict(pairs), list(order)
         self.alike = {scope: alike.get(scope) for scope in pairs}
         self.halves: dict[Scope, tuple[Any, Any]] = {}  # what was moved to a variable, and what `_without` it gave
         self.moved = {scope: [np.zeros(len(own[v])) for v in scope] for scope in pairs}

@@ -12,10 +12,11 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from meshjit.plan.automatic.alike_choices import Alike, Groups, kept
+from meshjit.plan.automatic.groupings import Grouping, Sets, added, by_dearest, grouped, links
 from meshjit.plan.automatic.left import Left
 from meshjit.plan.automatic.problem import Scope
 from meshjit.plan.automatic.reached import Entries, taken
-from meshjit.plan.automatic.tables import Grouping, Sets, Term, added, by_dearest, grouped, links
+from meshjit.plan.automatic.tables import Term
 from sharding.placement import Placement
 
 MOST_STATES: Final = 3000  # sets of placements of one value
