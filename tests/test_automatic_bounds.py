@@ -286,6 +286,16 @@ def test_axes_with_other_links_are_not_alike() -> None:
     assert 0 < bounds[1] < bounds[0] <= least * EQUAL
 
 
+def test_axes_of_one_device_do_not_count() -> None:
+    """With one, steps on two axes were planned as on three: less was gone through."""
+    meshes = (((4, 2), ("x", "y")), ((4, 1, 2), ("x", "one", "y")))
+    drafts = [drafted(program(2), AbstractMesh(shape, names, abstract_device=CHIP)) for shape, names in meshes]
+    assert len({small.is_small(draft) for draft in drafts}) == 1
+    assert len({PriceList(draft.machine).most for draft in drafts}) == 1
+    optima = [searched(draft, effort=EFFORT).plan().optimum for draft in drafts]
+    assert optima[0] is not None and optima[1] is not None and optima[0].seconds == optima[1].seconds
+
+
 @pytest.mark.parametrize(("home", "other"), [("x", ()), ("x", "x"), (("x", "y", "z"), "x"), (("x", "y"), ("x", "y")), ("x", "y")])
 def test_what_a_sum_takes_at_least(home: Any, other: Any) -> None:
     """Of gathers, reductions and reductions to shards it is exact, but for the start of a second collective."""

@@ -209,15 +209,14 @@ class Messages:
 
     def _entry(self, scope: Scope, i: int, choice: int | None) -> int | slice:
         """Where a choice is along a variable of a table; all of them of one that has not chosen."""
-        alike = self.alike[scope]
+        alike = self.alike.get(scope)
         if choice is None:
             return slice(None)
         return choice if alike is None else int(alike.groups[i][choice])
 
-    def at(self, scope: Scope, choices: Sequence[int]) -> tuple[int, ...]:
+    def at(self, scope: Scope, choices: Sequence[int]) -> tuple[Any, ...]:
         """The entry of a table for these choices of all variables."""
-        alike, own = self.alike.get(scope), [choices[v] for v in scope]
-        return tuple(own) if alike is None else tuple([int(g[c]) for g, c in zip(alike.groups, own, strict=True)])
+        return tuple([self._entry(scope, i, choices[v]) for i, v in enumerate(scope)])
 
     def cost(self, choices: Sequence[int]) -> float:
         own, pairs = sum(float(table[c]) for table, c in zip(self.own, choices, strict=True)), 0.0

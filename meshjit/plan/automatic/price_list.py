@@ -18,6 +18,7 @@ from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.problem import Table
 from meshjit.plan.automatic.versions import VersionPrices, besides
 from meshjit.plan.cost import Machine
+from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 
 Asked: TypeAlias = tuple[VersionPrices, Var, Placement, tuple[Placement, ...], Sequence[Placement]]  # the last: by way of any
@@ -26,8 +27,18 @@ FREE: Final = 0
 NEVER: Final = 1  # the numbers of the prices 0 and inf
 UNKNOWN: Final = -1
 MOST_ENTRIES: Final = 30_000_000
-FEW_AXES: Final = 2  # on more, ways between two placements take long to find,
+FEW_AXES: Final = 2  # of several devices; on more, ways between two placements take long to find,
 MOST_OF_MANY_AXES: Final = 3_000_000  # so that tables of a GPT of two layers on 4x2x2, 7,500,000 entries, take 20 s to fill
+
+
+def axes_beyond_few(mesh: BaseMesh) -> int:
+    """How many axes of several devices there are besides FEW_AXES."""
+    return max(0, len([size for size in mesh.axis_sizes if size > 1]) - FEW_AXES)
+
+
+def has_many_axes(machine: Machine) -> bool:
+    """Whether ways between placements take long to find."""
+    return axes_beyond_few(machine.mesh) > 0
 
 
 class Grid:
@@ -72,7 +83,7 @@ class PriceList:
 
     def __init__(self, machine: Machine, stays: bool = False, floors: Floors | None = None) -> None:
         self.floors, self.stays = floors or Floors(machine), stays
-        self.most = MOST_ENTRIES if stays or len(machine.mesh.axis_names) <= FEW_AXES else MOST_OF_MANY_AXES
+        self.most = MOST_OF_MANY_AXES if has_many_axes(machine) and not stays else MOST_ENTRIES
         self.count = 2
         self.seconds, self.is_exact = np.array([0.0, math.inf]), np.array([True, True])  # and room for more
         self.numbers_of: dict[object, int] = {}  # of having a value under several placements

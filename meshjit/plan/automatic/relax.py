@@ -29,7 +29,7 @@ from meshjit.plan.automatic.domain import Domain
 from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.model import Model
-from meshjit.plan.automatic.price_list import PriceList
+from meshjit.plan.automatic.price_list import PriceList, has_many_axes
 from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft
@@ -75,7 +75,8 @@ class Relaxed:
         """Seconds that every plan takes at least, no more than `upper`; 0 where values have to be on axes that are not kept,
         too."""
         machine, annotations = self.draft.machine, self.draft.annotations
-        axes = sorted(_axes(machine), key=lambda name: -machine.mesh.shape[name])
+        sizes = machine.mesh.shape
+        axes = sorted([name for name, size in sizes.items() if size > 1], key=lambda name: -sizes[name])
         eqns = itertools.chain.from_iterable(program.eqns for program in programs_in(self.draft.program))
         if len(axes) < KEPT or any(eqn.op.seed is not None or eqn.op.pinned is not None for eqn in eqns):
             return 0.0
@@ -103,15 +104,6 @@ class Relaxed:
             for choices in proof.suggested():
                 self.attempt(model, choices)
         return min(self.upper, proof.bound)
-
-
-def has_many_axes(machine: Machine) -> bool:
-    """Whether the mesh has more axes than a proof goes along."""
-    return len(_axes(machine)) > KEPT
-
-
-def _axes(machine: Machine) -> list[str]:
-    return [name for name, size in machine.mesh.shape.items() if size > 1]
 
 
 def _alike_floors(draft: Draft, machine: Machine) -> AlikeFloors:

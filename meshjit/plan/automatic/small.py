@@ -6,6 +6,7 @@ from typing import Final
 
 from meshjit.core.program import Var
 from meshjit.plan.automatic.eliminate import TooWide
+from meshjit.plan.automatic.price_list import axes_beyond_few
 from meshjit.plan.automatic.spreads import rooms_of, under
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
@@ -20,7 +21,7 @@ SMALL: Final = 400  # choices of all equations that are different, up to which e
 def is_small(draft: Draft) -> bool:
     """Whether its different equations have few choices, and their values few walks from each placement to each."""
     mesh, flat, choices, walks, seen = draft.machine.mesh, draft.flat, 0, 0, set[tuple[int, ...]]()
-    most = WALKS // 4 ** max(0, len(mesh.axis_names) - 2)
+    most = WALKS // 4 ** axes_beyond_few(mesh)
     rooms = rooms_of(draft.program, flat, mesh)
     for part in programs_in(draft.program):
         for eqn in part.eqns:

@@ -30,10 +30,10 @@ from meshjit.plan.automatic.loops import stencils
 from meshjit.plan.automatic.made import EQUAL, Made
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribed_like
-from meshjit.plan.automatic.price_list import PriceList
+from meshjit.plan.automatic.price_list import PriceList, has_many_axes
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.prove import ROUND, Proof
-from meshjit.plan.automatic.relax import Relaxed, bound_on, has_many_axes
+from meshjit.plan.automatic.relax import Relaxed, bound_on
 from meshjit.plan.automatic.saved import saved_of
 from meshjit.plan.automatic.within import Within
 from meshjit.plan.cost import Machine
@@ -163,7 +163,8 @@ class Search(Made):
             self._leave(relaxed.proof)
 
     def _leave(self, proof: Proof) -> None:
-        """What a proof left to choose from."""
+        """What a proof left to choose from, and nothing else of it."""
+        proof.left.forget_prices()
         self.rent_left, self.left = min(self.most_rent, proof.rent_left), proof.left.without_rent
 
     @functools.cached_property
