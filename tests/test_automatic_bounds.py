@@ -458,7 +458,7 @@ def test_what_is_too_much_is_known_before_anything_is_priced(shape: tuple[int, .
     """No table has fewer entries than were counted for it."""
     draft = drafted(program(1), AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP), inputs=inputs)
     model = Model(draft.program, draft.flat, draft.machine, draft.annotations, bounds=PriceList(draft.machine))
-    counted = least_entries(draft.program, model._count_of_input, model._count)  # pyright: ignore[reportPrivateUsage]
+    counted = least_entries(draft.program, model.count_of_input, model.allowed.count)
     assert 0 < counted <= model.tables.entries
 
 

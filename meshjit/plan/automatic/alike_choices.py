@@ -7,7 +7,7 @@ alone. So a table has one entry for all that are the same:
                             [3, 1, 1],     groups [0, 1, 0], [0, 1, 1]                    [3, 1]]
                             [0, 4, 4]]
 
-On three axes of a mesh tables of a model have some hundred million entries, and a third of these so.
+On three axes of a mesh the tables of a model have some hundred million entries, a third of which are left then.
 """
 
 from __future__ import annotations

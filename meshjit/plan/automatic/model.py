@@ -22,10 +22,10 @@ from typing import Any, Final
 import numpy as np
 
 from meshjit.core.effects import is_pure
-from meshjit.core.plan import EquationPlan, equation_plan
+from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region, run_regions, weighted_regions
-from meshjit.core.rules import rule_of
+from meshjit.plan.automatic.allowed_plans import AllowedPlans, Sums
 from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.decisions import Decision, Demands, Effects, Kind, Sides, Value
 from meshjit.plan.automatic.domain import Domain, Everything
@@ -40,10 +40,9 @@ from meshjit.plan.automatic.width import least_entries
 from meshjit.plan.cost import Machine
 from meshjit.plan.graph import Annotations, Flattened
 from meshjit.plan.uses import Uses
-from sharding.axes import AxisRef, name_of
+from sharding.axes import name_of
 from sharding.placement import Placement
 from sharding.rule import FactorRule
-from sharding.spec import placement_of
 
 NO_TIES: Final[Mapping[int, int]] = {}
 MOST_VERSIONS: Final = 3  # placements of one value besides its home
@@ -84,9 +83,7 @@ class Model:
         self.collectors: dict[Var, Decision] = {}  # of what loops carry, that which may be a partial sum
         self.repeated: dict[object, Decision] = {}  # by kind of repeat and position in it
         self.kinds: dict[object, Kind] = {}  # likewise
-        self.choices: dict[object, tuple[list[EquationPlan], list[EquationPlan]]] = {}
-        self.allowed: dict[object, list[EquationPlan]] = {}  # by kind of equation
-        self.counts: dict[object, int] = {}  # by that, and position of an operand or a result
+        self.allowed = AllowedPlans(self.domain, machine, flat)
         self.effects: dict[object, Effects] = {}  # by equation and list of plans
         self.places = 1
         self.at = -1  # the number of the equation in its Program
@@ -96,7 +93,7 @@ class Model:
         self.pooled = alike_inputs(program, annotations, alike_equations(program))
         prices = VersionPrices(machine, program, estimates, self.domain.prices)
         if bounds is not None:
-            least = least_entries(program, self._count_of_input, self._count, bounds.most)
+            least = least_entries(program, self.count_of_input, self.allowed.count, bounds.most)
             if least > bounds.most:
                 raise TooWide(f"tables of {least:,} entries or more")
         rents = Counter([*range(len(program.inputs)), *ties.values()])
@@ -114,17 +111,9 @@ class Model:
         self.tables.decisions(self.decisions, self.kinds, machine)
         self.tables.values(self.values)
 
-    def _count_of_input(self, i: int) -> int:
-        """The placements of an input."""
+    def count_of_input(self, i: int) -> int:
+        """How many placements an input may have."""
         return len(set(map(self.machine.normal, self._placements(self.program.inputs[i], self._input_pin(i)))))
-
-    def _count(self, eqn: Eqn, i: int) -> int:
-        """The placements of an equation's operand or result, without those of partial sums that flow through."""
-        key, count, normal = (self._alike(eqn), i), len(eqn.inputs), self.machine.normal
-        if key not in self.counts:
-            plans = self._allowed(eqn)
-            self.counts[key] = len({normal(p.operands[i] if i < count else p.results[i - count]) for p in plans})
-        return self.counts[key]
 
     def key(self, choices: Mapping[int, int] | Sequence[int]) -> tuple[int, ...]:
         """The same for choices that lead to the same plan."""
@@ -262,7 +251,7 @@ class Model:
         return self.values.get(self.copies.get(var, var))
 
     def _decided(self, eqn: Eqn, uses: Uses, weight: float) -> Decision:
-        plans, spreads = self._plans(eqn, uses)
+        plans, spreads = self.allowed.with_sums(eqn, list(self._flowing(eqn, uses)) if eqn.op.pinned is None else [])
         decision = self._decision([0.0] * len(plans), plans=plans, spreads=spreads)
         decision.flows = any(r.partial for plan in plans for r in plan.results)
         decision.dims = self._dims(eqn) if self.joins else None
@@ -278,11 +267,11 @@ class Model:
         spreads: list[EquationPlan] | None = None,
     ) -> None:
         """One more equation in the decision, with what it costs, makes and reads by choice."""
-        key = self.machine.kinds.of(eqn, self._rule(eqn)), id(decision.plans), self.free is None
+        key = self.machine.kinds.of(eqn, self.allowed.rule(eqn)), id(decision.plans), self.free is None
         effects = self.effects.get(key)
         if effects is None:
             if plans is None or spreads is None:
-                rule = self._rule(eqn)
+                rule = self.allowed.rule(eqn)
                 plans = spreads = [self.domain.plan(eqn, rule, _spread(rule, plan)) for plan in decision.plans]
             effects = self.effects[key] = self._effects(eqn, plans, spreads)
         decision.latest = Kind(decision.number, self.places, weight, effects)
@@ -300,7 +289,7 @@ class Model:
 
     def _dims(self, eqn: Eqn) -> Any:
         """The factors of the result's dims, if the equation goes element by element."""
-        rule = self._rule(eqn)
+        rule = self.allowed.rule(eqn)
         plain = rule.is_passthrough and rule.is_simple and len(eqn.outputs) == 1 and not eqn.op.exchanges and is_pure(eqn)
         return (rule.results[0], eqn.outputs[0].shape) if plain and eqn.op.seed is None and eqn.op.pinned is None else None
 
@@ -309,7 +298,7 @@ class Model:
         dims = self._dims(eqn)
         if dims is None:
             return None
-        for var, own in zip(eqn.inputs, self._rule(eqn).operands, strict=True):
+        for var, own in zip(eqn.inputs, self.allowed.rule(eqn).operands, strict=True):
             value = self._value(var)
             if (
                 value is not None
@@ -321,46 +310,9 @@ class Model:
                 return value.maker
         return None
 
-    def _plans(self, eqn: Eqn, uses: Uses) -> tuple[list[EquationPlan], list[EquationPlan]]:
-        """By choice, with partial sums that flow through and without; the same lists for equations that have the same."""
-        sums = list(self._flowing(eqn, uses)) if eqn.op.pinned is None else []
-        key = self._alike(eqn), *[(group, *axes) for group, axes in sums]
-        both = self.choices.get(key)
-        if both is None:
-            allowed = self._allowed(eqn)
-            through = [(p.with_sums(*each), p) for p in allowed for each in _apart(p, sums)]
-            both = [*allowed, *(flowing for flowing, _ in through)], [*allowed, *(p for _, p in through)]
-            self.choices[key] = both
-        return both
-
-    def _alike(self, eqn: Eqn) -> object:
-        """The same for equations with the same plans; where somebody said how they are spread, for copies alone."""
-        alike = self.domain.alike(eqn, self._rule(eqn))
-        return alike if eqn.op.seed is None and eqn.op.pinned is None else (alike, eqn.identity)
-
-    def _allowed(self, eqn: Eqn) -> list[EquationPlan]:
-        """Without partial sums that flow through."""
-        key = self._alike(eqn)
-        allowed = self.allowed.get(key)
-        if allowed is None:
-            allowed = self.allowed[key] = self._worked_out(eqn)
-        return allowed
-
-    def _worked_out(self, eqn: Eqn) -> list[EquationPlan]:
-        rule, mesh = self._rule(eqn), self.machine.mesh
-        if eqn.op.pinned is not None:
-            return [_pinned_plan(eqn, rule)]
-        spreads = [self.domain.plan(eqn, rule, spread) for spread in self.domain.spreads(eqn, rule)]
-        pin = None if eqn.op.seed is None else pin_of(eqn.op.seed(eqn.params), eqn.outputs[0].rank, mesh)
-        allowed = [s for s in spreads if pin is None or pin.allows(self.machine.normal(s.results[0]))]
-        if not allowed:
-            assert pin is not None
-            allowed = [equation_plan(rule, rule.project(rule.results[0], pin.placement, mesh), mesh)]
-        return allowed
-
-    def _flowing(self, eqn: Eqn, uses: Uses) -> Iterator[tuple[tuple[int, ...], list[tuple[AxisRef, ...]]]]:
+    def _flowing(self, eqn: Eqn, uses: Uses) -> Iterator[Sums]:
         """Operands through which partial sums may flow together, and over which axes; see `Delays.accepted`."""
-        if not is_pure(eqn) or any(kind != "sum" for kind in self._rule(eqn).reductions.values()) or len(eqn.outputs) != 1:
+        if not is_pure(eqn) or any(kind != "sum" for kind in self.allowed.rule(eqn).reductions.values()) or len(eqn.outputs) != 1:
             return
         for every in eqn.op.sum_groups(eqn.input_types, eqn.params):
             group = tuple([i for i in every if eqn.inputs[i] not in uses.zeros])
@@ -376,10 +328,6 @@ class Model:
             homes = [p for value in values for p in value.homes.different]
             partial = {p.partial_axes for p in homes if p.partial_kind == "sum"}
             yield group, list(self.domain.partials(sorted(partial, key=str)))
-
-    def _rule(self, eqn: Eqn) -> FactorRule:
-        rule = self.flat.rules.get(eqn)  # not of parts of an equation that are decided separately
-        return rule_of(eqn) if rule is None else rule
 
     # --- loops and branches -------------------------------------------------------------------------------------------
 
@@ -435,27 +383,6 @@ class Model:
                 self._made(eqn.outputs[result], home, 1, weight, prices, ByChoice(map(self.machine.normal, placements)))
 
 
-def _apart(
-    plan: EquationPlan, sums: Sequence[tuple[tuple[int, ...], list[tuple[AxisRef, ...]]]]
-) -> Iterator[tuple[tuple[int, ...], tuple[tuple[AxisRef, str], ...]]]:
-    """Those of the sums whose axes the plan does not use, as partial axes."""
-    busy = {name_of(axis) for p in (*plan.operands, *plan.results) for axis in p.axes()} if sums else set[str]()
-    for group, partials in sums:
-        for axes in partials:
-            if not busy & {name_of(axis) for axis in axes}:
-                yield group, tuple([(axis, "sum") for axis in axes])
-
-
 def _spread(rule: FactorRule, plan: EquationPlan) -> dict[str, Any]:
     names = {name for value in (*rule.operands, *rule.results) for dim in value for name in dim}
     return {name: axes for name, axes in plan.assignment.items() if name in names and axes}
-
-
-def _pinned_plan(eqn: Eqn, rule: FactorRule) -> EquationPlan:
-    assert eqn.op.pinned is not None
-    operands, results, _ = eqn.op.pinned(eqn.params)
-    here, there = (
-        tuple(placement_of(s, v.rank) for s, v in zip(specs, vars, strict=True))
-        for specs, vars in ((operands, eqn.inputs), (results, eqn.outputs))
-    )
-    return EquationPlan(rule, {}, here, there)
